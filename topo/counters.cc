@@ -1,5 +1,5 @@
-// Reads the counters of ports, interfaces and TCP connections, and compares snapshots of them. Does
-// not know the operation in between.
+// Reads the counters of ports, interfaces and TCP connections, and compares snapshots of them.
+// Independent of the operation between two snapshots.
 #include "topo/counters.h"
 
 #include <arpa/inet.h>
@@ -126,7 +126,7 @@ std::vector<CounterDelta> difference(const CounterSnapshot& before, const Counte
   for (const auto& [name, value] : after) {
     const auto it = before.find(name);
     if (it == before.end()) continue;
-    // One that went down began anew: a connection that was replaced, a device that was reset.
+    // A counter that decreased was reset, with a new connection or a device reset.
     const std::int64_t change = value >= it->second ? value - it->second : value;
     if (change != 0) deltas.push_back({name, change});
   }
@@ -134,7 +134,8 @@ std::vector<CounterDelta> difference(const CounterSnapshot& before, const Counte
 }
 
 std::vector<CounterDelta> signs_of_trouble(const std::vector<CounterDelta>& deltas) {
-  // Names with a word of kFine count successes, or what a healthy fabric does too.
+  // Counters whose names contain a word of kFine count successes, or events that also occur on a
+  // healthy fabric.
   constexpr std::array kBad = {
       "err",     "retr",   "drop",   "discard", "out_of",    "duplicate", "nak",
       "timeout", "lost",   "loss",   "cnp",     "ecn",       "xmit_wait", "pause",

@@ -5,7 +5,7 @@
 //   evidence(1, "h2", signs_of_trouble(difference(before, read_counters(rail))));
 //   // "rail 1 host h2: out_of_seq_request +299, rnr_nak_retry_err +2"
 //
-// Reads counters and compares them; independent of the operations.
+// Reads and compares counters, independent of the operations.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ namespace weft {
 // "tcp." ("tcp.retransmits").
 using CounterSnapshot = std::map<std::string, std::int64_t>;
 
-// Reads the counters of a rail: for RDMA, `counters` and `hw_counters` of port `port` (0: the first
-// active port, else the first) and `hw_counters` of the device; for a plain interface, the TCP
-// retransmissions of this network namespace, from `proc_root`; for both, the interface's
-// statistics. Counters that cannot be read are omitted.
+// Reads the counters of a rail. For RDMA: `counters` and `hw_counters` of port `port` (0: the first
+// active port, or the first port if none is active) and `hw_counters` of the device. For a plain
+// interface: the TCP retransmissions of this network namespace, from `proc_root`. For both: the
+// statistics of the interface. Counters that cannot be read are omitted.
 CounterSnapshot read_counters(const Nic& rail, int port = 0, const std::string& sysfs_root = "/sys",
                               const std::string& proc_root = "/proc");
 
@@ -33,7 +33,7 @@ CounterSnapshot read_counters(const Nic& rail, int port = 0, const std::string& 
 // returns an empty map if `socket` is not a TCP connection.
 CounterSnapshot read_tcp_counters(int socket);
 // Sums tcp.retransmits over this process's open TCP connections with local address `address`, and
-// counts them in tcp.connections. Closed connections no longer count.
+// returns their number in tcp.connections. Closed connections are not included.
 CounterSnapshot read_connections(const std::string& address);
 
 struct CounterDelta {
@@ -45,8 +45,9 @@ struct CounterDelta {
 // that decreased was reset, and its change is its value in `after`.
 std::vector<CounterDelta> difference(const CounterSnapshot& before, const CounterSnapshot& after);
 
-// Returns the deltas of counters that stay constant on a healthy fabric: errors, retries, drops,
-// reordered packets, congestion marks. Selected by words in the names, so new counters work too.
+// Returns the deltas of counters that remain constant on a healthy fabric: errors, retries, drops,
+// reordered packets, congestion marks. Matches words in the counters' names, so it also covers new
+// counters.
 std::vector<CounterDelta> signs_of_trouble(const std::vector<CounterDelta>& deltas);
 
 // "out_of_seq_request +299, rnr_nak_retry_err +2"; empty for no deltas.

@@ -19,7 +19,8 @@ namespace {
 
 using Hwloc = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
-// Returns null if hwloc fails. I/O devices take milliseconds, so load them only with GPUs.
+// Returns null if hwloc fails. Discovery of I/O devices takes milliseconds, so it is enabled only
+// with GPUs.
 Hwloc load_hwloc(bool with_io) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
@@ -88,7 +89,7 @@ std::string pci_of(hwloc_obj_t object) {
   return "";
 }
 
-// Joins the domains of GPUs with a bandwidth from hwloc's NVML or ROCm-SMI component.
+// Merges the domains of GPUs between which hwloc's NVML or ROCm-SMI component reports a bandwidth.
 void read_gpu_links(hwloc_topology_t topology, std::vector<Gpu>& gpus) {
   std::map<std::string, int> at;
   for (std::size_t i = 0; i < gpus.size(); ++i) at[gpus[i].pci] = static_cast<int>(i);
@@ -131,7 +132,7 @@ void read_gpu_names(hwloc_topology_t topology, std::vector<Gpu>& gpus) {
     const char* device = hwloc_obj_get_info_by_name(it, "PCIDevice");
     const std::string pci = pci_of(it);
     for (Gpu& gpu : gpus) {
-      // "NVIDIA 2335": keep the vendor's name, replace the number.
+      // "NVIDIA 2335": keeps the vendor's name and replaces the number.
       const auto blank = gpu.name.rfind(' ');
       if (gpu.pci != pci || device == nullptr || gpu.name.size() - blank != 5) continue;
       gpu.name = gpu.name.substr(0, blank + 1) + device;
@@ -175,7 +176,7 @@ HostDescription discover_host(const std::string& sysfs_root) {
   }
   renumber_domains(host.gpus);
   if (host.numa.size() == 1) {
-    // Firmware of single-node hosts often omits the devices' node.
+    // Firmware of single-node hosts often omits the NUMA node of the devices.
     for (Nic& nic : host.nics) {
       if (!nic.pci.empty() && nic.numa_node < 0) nic.numa_node = host.numa[0].id;
     }

@@ -31,33 +31,34 @@ struct HostDescription {
   std::string sysfs = "/sys";  // the tree that was read
 };
 
-// Reads hwloc and the sysfs tree at `sysfs_root`. Never throws for missing information: fields that
-// cannot be read keep their "unknown" value. A root other than /sys is a recorded tree: only it is
-// read, so hostname, CPU model and addresses stay empty.
+// Reads hwloc and the sysfs tree at `sysfs_root`. Never throws because of missing information:
+// fields that cannot be read keep their "unknown" value. A root other than /sys is a recorded tree
+// and the only source, so hostname, CPU model and addresses remain empty.
 HostDescription discover_host(const std::string& sysfs_root = "/sys");
 
-// The ports used by the job, in PCI order, so that a slot is the same rail on every host; and the
+// The ports that the job uses, in PCI order, so that a slot is the same rail on every host; and the
 // other devices, with the reason (Nic::aside).
 struct PortChoice {
   std::vector<Nic> rails, others;
 };
 
-// Rails are the ports of one kind (Nic::kind), the one nearest to most of the host's GPUs, whatever
-// their state: RDMA devices if one of a kind has a cable, else interfaces with an address, else
-// interfaces that are up, else loopback. One cable is one rail: a bond, VLAN, macvlan, bridge over
-// a NIC or virtual function represents its NIC if it has the address. Bridges and cables that lead
-// to no other host, tunnels and VRFs are a last resort. docs/rails.md has the rule and examples.
-// Ignores WEFT_RAILS.
+// All rails are ports of one kind (Nic::kind), whatever their state: the kind that is nearest to
+// most of the host's GPUs. Candidates are RDMA devices if one of a kind has a cable, otherwise
+// interfaces with an address, otherwise interfaces that are up, otherwise loopback. One cable is
+// one rail: a bond, VLAN, macvlan, bridge over a NIC or virtual function represents its NIC if it
+// has the address. Bridges and cables that lead to no other host, tunnels and VRFs are used only if
+// there is nothing else. docs/rails.md contains the rule and examples. Ignores WEFT_RAILS.
 PortChoice choose_ports(const HostDescription& host);
 
 // Returns the rails of this host: the devices of WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") if
 // set, in that order; otherwise those of choose_ports(). A name may have a rate in Gb/s,
-// "rail0:0.4,rail1:0.4", for shaped or virtual links whose rate the kernel does not know. Throws
-// Error with the value and the devices present if WEFT_RAILS names an unknown device or a bad rate.
+// "rail0:0.4,rail1:0.4", for shaped or virtual links whose rate the kernel does not report. If
+// WEFT_RAILS contains an unknown device or an invalid rate, throws Error with the value and the
+// devices of the host.
 std::vector<Nic> choose_rails(const HostDescription& host);
 
-// Describes this process. Host identity: WEFT_HOST_ID if set, else hostname and boot id. Leaf:
-// WEFT_LEAF. GPU: from CUDA_VISIBLE_DEVICES if it names exactly one, else unknown.
+// Describes this process. Host identity: WEFT_HOST_ID if set, otherwise hostname and boot id. Leaf:
+// WEFT_LEAF. GPU: from CUDA_VISIBLE_DEVICES if it contains exactly one GPU, otherwise unknown.
 Place discover_place();
 
 }  // namespace weft

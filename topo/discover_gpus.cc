@@ -48,7 +48,8 @@ std::vector<Gpu> discover_gpus(const std::string& root, const std::string& proc_
   std::vector<std::int64_t> vendors;
   bool nvswitch = false;
   std::vector<std::string> functions = list(root + "/bus/pci/devices");
-  // Sort by address; natural order would read 3b as 3. A longer address has a greater domain.
+  // Sorts by address; natural order would parse 3b as 3. A longer address has a larger domain
+  // number.
   std::sort(functions.begin(), functions.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);
   });

@@ -53,12 +53,12 @@ std::map<std::string, Live> live_interfaces() {
     live.flags = it->ifa_flags;
     live.index = if_nametoindex(name.c_str());
     if (it->ifa_addr == nullptr) continue;
-    // lo may also have an address of the host.
+    // The loopback device may also have an address of the host.
     const bool own = live.ipv4.starts_with("127.");
     if (it->ifa_addr->sa_family == AF_INET && (live.ipv4.empty() || own)) {
       live.ipv4 = numeric_address(it->ifa_addr);
     } else if (it->ifa_addr->sa_family == AF_INET6 && (live.ipv6.empty() || live.ipv6 == "::1")) {
-      // A link-local address is useless to peers, which do not share its interface.
+      // Peers cannot use a link-local address, since they do not share its interface.
       const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(it->ifa_addr);
       if (!IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) live.ipv6 = numeric_address(it->ifa_addr);
     }
@@ -76,8 +76,8 @@ bool up_in_tree(const std::string& directory) {
 // Returns Gb/s, 0 if unknown: `speed` is in Mb/s, or -1 or an error while the link is down.
 double netdev_rate(const std::string& directory, bool physical) {
   if (!physical) {
-    // veth and tun invent a speed (10000). Bonds, VLANs and bridges report that of the device below
-    // them, which they link to.
+    // veth and tun report a fictitious speed (10000). Bonds, VLANs and bridges report the speed of
+    // the device below them, to which they link.
     const auto names = list(directory);
     if (std::none_of(names.begin(), names.end(),
                      [](const std::string& name) { return name.starts_with("lower_"); })) {
@@ -97,8 +97,8 @@ double rdma_rate(const std::string& text) {
   return gbps > 0 && gbps < 1e6 ? gbps : 0;
 }
 
-// Returns the interface of an RDMA device: that of its port's first GID with one, else of its PCI
-// function, else (soft-RoCE) its parent.
+// Returns the interface of an RDMA device: that of its port's first GID that has one, otherwise
+// that of its PCI function, otherwise (Soft-RoCE) its parent.
 std::string rdma_netdev(const std::string& directory, const std::string& port) {
   const std::string ndevs = port + "/gid_attrs/ndevs";
   for (const std::string& gid : list(ndevs)) {
@@ -108,7 +108,7 @@ std::string rdma_netdev(const std::string& directory, const std::string& port) {
   return read_line(directory + "/parent");
 }
 
-// Returns the letters at the front of a name, as a substitute for the driver's.
+// Returns the letters at the start of a name, as a substitute for the driver's name.
 std::string stem(const std::string& name) {
   return name.substr(0, name.find_first_of("0123456789"));
 }
@@ -139,13 +139,13 @@ Nic rdma_device(const std::string& root, const std::string& name) {
   nic.name = name;
   nic.rdma = true;
   // rdma_node_type in the kernel's ib_verbs.h: 5 and 6 are usNIC, 7 ("unspecified") is EFA. The
-  // others (1: CA, 4: RNIC) have reliable connections.
+  // other types (1: CA, 4: RNIC) support reliable connections.
   const std::string type = read_line(directory + "/node_type");
   nic.no_rc = !type.empty() && std::string_view("567").find(type.front()) != std::string_view::npos;
   nic.pci = pci_address(directory + "/device");
   nic.numa_node = pci_numa_node(root, nic.pci);
   describe_card(root, directory, nic);
-  std::string port;  // first active one, else the first
+  std::string port;  // the first active port, or the first port
   for (const std::string& number : list(directory + "/ports")) {
     const std::string candidate = directory + "/ports/" + number;
     const bool active = read_line(candidate + "/state").starts_with("4:");
@@ -200,7 +200,7 @@ std::vector<Nic> discover_nics(const std::string& root, bool live) {
     }
   } else {
     for (const std::string& name : list(root + "/class/net")) {
-      // class/net also has files, such as bonding_masters
+      // class/net also contains files, such as bonding_masters.
       std::error_code error;
       if (!fs::is_directory(root + "/class/net/" + name, error)) continue;
       nics.push_back(interface(root, name));

@@ -1,4 +1,4 @@
-// Converts a Place to JSON and back, for the bootstrap. Does not know how the text is sent.
+// Converts a Place to JSON and back, for the bootstrap. Independent of how the text is sent.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ bool boolean(const json& object, const char* key) {
   return it->get<bool>();
 }
 
-// Returns a number from 0, or -1 if unknown.
+// Returns a number >= 0, or -1 if unknown.
 int number(const json& object, const char* key, const char* what) {
   const auto it = object.find(key);
   if (it == object.end()) return -1;
@@ -76,7 +76,7 @@ json as_json(const Nic& nic) {
           {"aside", nic.aside}};
 }
 
-// Omits the decoder's defaults, since rank 0 sends every place to every rank.
+// Omits values that the decoder sets by default, since rank 0 sends every place to every rank.
 json without_defaults(json value, const json& defaults) {
   for (const auto& [key, otherwise] : defaults.items())
     if (value[key] == otherwise) value.erase(key);
@@ -122,7 +122,7 @@ std::string encode(const Place& place) {
                        {"no_verbs", place.no_verbs},   {"no_ucx", place.no_ucx},
                        {"numa_node", place.numa_node}, {"gpu", place.gpu},
                        {"rails", std::move(rails)},    {"others", std::move(others)}};
-  // A host identity may have any bytes; invalid UTF-8 is replaced, not rejected.
+  // A host identity may contain any bytes; invalid UTF-8 is replaced, not rejected.
   return result.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

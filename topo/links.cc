@@ -1,5 +1,5 @@
-// Reads interfaces from rtnetlink or a sysfs tree: their kinds and lower devices. Knows no device
-// names.
+// Reads interfaces from rtnetlink or a sysfs tree: their kinds and lower devices. Independent of
+// device names.
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -92,8 +92,8 @@ std::map<std::string, Link> live_links() {
   return links;
 }
 
-// vxlan, wireguard, tun and the like, by type in linux/if_arp.h: ARPHRD_NONE, ipip, ip6tnl, sit,
-// gre, ip6gre.
+// Whether the interface is a tunnel (vxlan, wireguard, tun and similar), by its type in
+// linux/if_arp.h: ARPHRD_NONE, ipip, ip6tnl, sit, gre, ip6gre.
 bool is_tunnel(const std::string& folder) {
   constexpr std::array<std::int64_t, 6> kTypes = {65534, 768, 769, 776, 778, 823};
   return std::ranges::count(kTypes, read_integer(folder + "/type", 0)) > 0;
@@ -127,7 +127,7 @@ std::map<std::string, Link> links_in_tree(const std::string& root) {
     link.mac = read_line(folder + "/address");
     link.kind = link.flags & IFF_LOOPBACK ? "" : kind_in_tree(folder, link);
   }
-  // An index of another namespace may also exist in this one.
+  // The index of an interface in another namespace may also be in use in this one.
   for (auto& named : links) {
     Link& link = named.second;
     const bool here = std::ranges::any_of(

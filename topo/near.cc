@@ -1,4 +1,4 @@
-// Compares paths in the PCI tree, and assigns a host's GPUs to ranks. Does not know CUDA.
+// Compares paths in the PCI tree, and assigns a host's GPUs to ranks. Independent of CUDA.
 #include "topo/near.h"
 
 #include <algorithm>
@@ -68,7 +68,7 @@ std::vector<int> nearest_gpus(const std::vector<std::string>& rails,
                        std::abs(rank % ngpus - gpu), rank, gpu});
   std::ranges::sort(pairs, {}, &Pair::key);
   const int share = nranks / ngpus;
-  int extra = nranks % ngpus;  // GPUs that may get one rank more
+  int extra = nranks % ngpus;  // GPUs that may get one more rank
   std::vector<int> load(gpus.size(), 0);
   for (const Pair& p : pairs) {
     if (result[p.rank] >= 0 || load[p.gpu] > share || (load[p.gpu] == share && extra == 0))

@@ -1,5 +1,5 @@
-// Assigns each rank of a host the GPU nearest to its rail in the PCI tree; and computes how near
-// the rails are to a rank's GPU.
+// Assigns to each rank of a host the GPU nearest to its rail in the PCI tree, and computes the
+// distances of the rails from a rank's GPU.
 #pragma once
 
 #include <string>
@@ -9,25 +9,26 @@
 
 namespace weft {
 
-// Returns the distance of two PCI functions of this host: the number of bridges between them below
-// one root complex, more across root complexes, and still more across NUMA nodes; the largest value
-// if the tree at `sysfs_root` lacks one.
+// Returns the distance between two PCI functions of this host: the number of bridges between them
+// within one root complex, more across root complexes, and still more across NUMA nodes; the
+// largest value if one of them is not in the tree at `sysfs_root`.
 int pci_distance(const std::string& a, const std::string& b,
                  const std::string& sysfs_root = "/sys");
 
-// Sets the GPU of `place` to the one at this address, and the rails' distances from it.
+// Sets the GPU of `place` to the GPU at this address, and the distances of the rails from it.
 void set_gpu(Place& place, const std::string& pci, const std::string& sysfs_root = "/sys");
 
-// Returns for each of a host's ranks the index of its GPU in `gpus`, -1 if there is none. rails:
-// the PCI address of each rank's rail, empty for a virtual one. GPUs' rank counts differ by at most
-// one; within that, the nearest pairs are matched first, and among equals rank i with GPU i modulo
-// their number. The same on all ranks that see the same GPUs.
+// Returns for each of a host's ranks the index of its GPU in `gpus`, or -1 if `gpus` is empty.
+// rails: the PCI address of each rank's rail, empty for a virtual one. The GPUs' numbers of ranks
+// differ by at most one; within this limit, the nearest pairs are matched first, and among equal
+// distances rank i with GPU i modulo the number of GPUs. The result is the same on all ranks that
+// see the same GPUs.
 std::vector<int> nearest_gpus(const std::vector<std::string>& rails,
                               const std::vector<std::string>& gpus,
                               const std::string& sysfs_root = "/sys");
 
-// Returns the host's GPUs that CUDA shows to a process with this CUDA_VISIBLE_DEVICES (nullptr: not
-// set), by number or UUID; stops at unknown entries (MIG).
+// Returns the host's GPUs that CUDA makes visible to a process with this CUDA_VISIBLE_DEVICES
+// (nullptr: not set), by number or UUID; stops at the first unknown entry (MIG).
 std::vector<Gpu> visible_gpus(const std::vector<Gpu>& gpus, const char* visible,
                               const std::string& proc_root = "/proc");
 

@@ -1,5 +1,5 @@
-// Chooses the job's ports: those of one kind. A kind is the port's hardware (link layer, card,
-// lanes), so a port that is down, slow, or in a narrow slot keeps its kind.
+// Selects the job's ports, which are of one kind. A kind is the port's hardware (link layer, card,
+// lanes), so a port that is down, slow, or in a narrow slot has the same kind as its siblings.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using Ports = std::vector<Nic*>;
 
 bool loopback(const Nic& nic) { return nic.name == "lo"; }
 
-// The BMC's link to its own host (usb0, idrac, bmc_redfish0) and a container engine's resolver: up,
-// and often with the same address on every host.
+// The BMC's link to its own host (usb0, idrac, bmc_redfish0) and a container engine's resolver are
+// up, and often have the same address on every host.
 bool link_local(const Nic& nic) { return nic.address.starts_with("169.254."); }
 
 bool cabled(const Nic& nic) { return nic.link || nic.up; }
@@ -31,7 +31,7 @@ bool any(const Ports& ports, Is is) {
   return std::ranges::any_of(ports, [&](const Nic* nic) { return is(*nic); });
 }
 
-// Excludes the ports that are not `wanted`, unless that excludes all.
+// Excludes the ports for which `wanted` is false, unless that excludes all ports.
 template <typename Wanted>
 void keep(Ports& ports, const char* why, Wanted wanted) {
   if (!any(ports, wanted)) return;
@@ -54,8 +54,8 @@ std::map<std::string, Ports> by_kind(const Ports& ports) {
   return kinds;
 }
 
-// Returns the distance of the nearest port from a GPU: within its root complex, its node, or
-// beyond.
+// Returns the distance of the nearest port from a GPU: within its root complex, within its NUMA
+// node, or farther.
 int distance(const Ports& ports, const Gpu& gpu, const std::string& sysfs) {
   int nearest = std::numeric_limits<int>::max();
   for (const Nic* nic : ports)
@@ -65,8 +65,8 @@ int distance(const Ports& ports, const Gpu& gpu, const std::string& sysfs) {
   return nearest;
 }
 
-// Chooses among kinds, in this order: nearest to most GPUs; a port for most GPUs; cabled;
-// InfiniBand before Ethernet; PCIe bandwidth; number of ports.
+// Selects a kind by these criteria, in this order: nearest to most GPUs; a port for most GPUs;
+// cabled; InfiniBand before Ethernet; PCIe bandwidth; number of ports.
 std::string chosen_kind(const HostDescription& host, const std::map<std::string, Ports>& kinds) {
   std::map<std::string, std::size_t> beside;
   for (const Gpu& gpu : host.gpus) {
@@ -105,8 +105,8 @@ void keep_one_kind(const HostDescription& host, Ports& ports) {
   std::erase_if(ports, [](const Nic* nic) { return !nic->aside.empty(); });
 }
 
-// Ports without an address are one rail if routing spreads the address of lo (or of a dummy) over
-// them.
+// Ports without an address are one rail if the address of lo (or of a dummy device) is routed over
+// all of them.
 void share_address(const HostDescription& host, Ports& ports) {
   const auto owner = std::ranges::find_if(host.nics, [](const Nic& nic) {
     return !nic.rdma && nic.cable.empty() && nic.up && !nic.address.empty() &&
@@ -157,7 +157,7 @@ Ports interfaces(const HostDescription& host, std::vector<Nic>& nics) {
     }
   if (any(ports, [](const Nic& nic) { return nic.removed == 0; }))
     keep(ports, "virtual, beside NICs", [](const Nic& nic) { return nic.removed == 0; });
-  // An interface that is down but has an address is meant to be used.
+  // An interface that is down but has an address is configured for use.
   for (Nic* nic : down) {
     if (nic->address.empty() || link_local(*nic) || nic->removed > 0)
       nic->aside = "down, without an address";

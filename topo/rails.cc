@@ -35,7 +35,7 @@ const Nic* find(const std::vector<Nic>& nics, std::string_view name) {
 }
 
 double parse_rate(std::string_view entry, std::string_view text, bool rdma) {
-  // UCX and NCCL users write mlx5_0:1 for port 1, and must not declare 1 Gb/s by that.
+  // UCX and NCCL users write mlx5_0:1 for port 1; this must not be parsed as 1 Gb/s.
   if (rdma && text.size() == 1) {
     throw Error(fmt::format(
         "WEFT_RAILS: '{}' names a port, but what follows ':' is the rate in Gb/s; write '{}', or "
@@ -86,7 +86,7 @@ std::vector<Nic> rails_by_name(const std::vector<Nic>& nics, std::string_view li
   return rails;
 }
 
-// Equal for two processes iff they share the kernel, the pid namespace and the user.
+// The result is equal for two processes iff they share the kernel, the pid namespace and the user.
 std::string machine_identity(const std::string& boot_id, const std::string& hostname) {
   struct stat pid_namespace {};
   if (stat("/proc/self/ns/pid", &pid_namespace) != 0) pid_namespace.st_ino = 0;
@@ -103,7 +103,7 @@ std::vector<Nic> choose_rails(const HostDescription& host) {
 }
 
 Place discover_place() {
-  // Runs on every rank, so without hwloc, which is slow to load.
+  // Every rank calls this function, so it does not load hwloc, which is slow.
   HostDescription host;
   host.nics = sysfs::discover_nics("/sys", true);
   host.gpus = sysfs::discover_gpus("/sys", "/proc");
@@ -124,7 +124,7 @@ Place discover_place() {
           static_cast<unsigned char>(*control), std::string(place.host.begin(), control)));
     }
   } else {
-    // 12 digits distinguish hosts of equal name and keep errors readable.
+    // 12 digits distinguish hosts with the same name and keep errors readable.
     place.host = fmt::format("{}#{}", hostname.data(), boot_id.substr(0, 13));
   }
   place.leaf = environment("WEFT_LEAF");

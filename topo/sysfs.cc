@@ -1,4 +1,4 @@
-// Reads sysfs and procfs. Knows the format of the files, not their meaning for a job.
+// Reads sysfs and procfs. Depends on the format of the files, not on their meaning for a job.
 #include "topo/sysfs.h"
 
 #include <string.h>  // strverscmp
@@ -65,7 +65,7 @@ std::vector<std::string> list(const std::string& directory) {
 }
 
 std::vector<int> parse_cpulist(const std::string& text) {
-  constexpr std::int64_t kMaxCpu = 1 << 16;  // bounds the memory for a bad range
+  constexpr std::int64_t kMaxCpu = 1 << 16;  // limits the memory for an invalid range
   std::set<int> cpus;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
@@ -105,7 +105,7 @@ std::string pci_address(const std::string& device) {
   for (; path.has_relative_path(); path = path.parent_path()) {
     if (is_pci_address(path.filename().string())) return path.filename().string();
   }
-  // In a tree copied with links followed, the device's uevent has the address.
+  // In a tree copied with links followed, the device's uevent contains the address.
   const std::string slot = read_field(device + "/uevent", "PCI_SLOT_NAME=");
   return is_pci_address(slot) ? slot : "";
 }
@@ -125,7 +125,7 @@ std::vector<int> cpus_beside(const std::string& root, const std::string& pci) {
 }
 
 bool before(const Nic& a, const Nic& b) {
-  // A longer PCI address has a longer, thus greater, domain number.
+  // A longer PCI address has a longer, and thus larger, domain number.
   const auto key = [](const Nic& nic) {
     return std::tuple(nic.pci.empty(), nic.pci.size(), nic.pci, !nic.rdma);
   };

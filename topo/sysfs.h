@@ -1,8 +1,8 @@
-// Readers for sysfs and procfs, and the discovery based on them: internal to topo, except for
+// Readers for sysfs and procfs, and the discovery based on them. Internal to topo, except for
 // transports that read a device's state.
 //
-// No function throws: for files that are missing, malformed or unreadable (many sysfs files fail
-// with EINVAL while a link is down) they return the "unknown" value named below.
+// No function throws. For files that are missing, malformed or unreadable (many sysfs files fail
+// with EINVAL while a link is down) the functions return the "unknown" value documented below.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace weft::sysfs {
 // Returns the first line, trimmed; empty if the file cannot be read.
 std::string read_line(const std::string& path);
 
-// Returns the rest of the first line that starts with `key`, trimmed; empty without such a line.
+// Returns the rest of the first line that starts with `key`, trimmed; empty if no line does.
 std::string read_field(const std::string& path, const std::string& key);
 
 // Returns the first line as an integer, decimal or "0x10de"; `unknown` if it is not an integer.
@@ -29,7 +29,7 @@ std::vector<std::string> list(const std::string& directory);
 // Parses "0-3,8" as 0 1 2 3 8; skips malformed parts.
 std::vector<int> parse_cpulist(const std::string& text);
 
-// True for text such as "0000:3b:00.0".
+// Whether the text has the form "0000:3b:00.0".
 bool is_pci_address(const std::string& text);
 
 // Returns the PCI function of a device directory or link, also through virtio; empty for a virtual
@@ -39,8 +39,8 @@ std::string pci_address(const std::string& device);
 // Returns the NUMA node of a PCI function below `root`, -1 if unknown.
 int pci_numa_node(const std::string& root, const std::string& pci);
 
-// Returns the CPUs near a PCI function: its local_cpulist, else those of its NUMA node; empty if
-// unknown.
+// Returns the CPUs near a PCI function: its local_cpulist, or the CPUs of its NUMA node if that is
+// missing; empty if unknown.
 std::vector<int> cpus_beside(const std::string& root, const std::string& pci);
 
 // Orders rails: by PCI address, virtual devices last, then by name.
@@ -61,19 +61,21 @@ std::map<std::string, Link> links_of(const std::string& root, bool live);
 
 // --- parts of discover_host() ---
 
-// Sets each NIC's cable (Nic::cable), and why it cannot be a rail beside others (Nic::aside).
+// Sets each NIC's cable (Nic::cable), and the reason if it cannot be a rail next to others
+// (Nic::aside).
 void find_cables(const std::string& root, bool live, std::vector<Nic>& nics);
 
 // With `live`, interfaces, state and addresses are those of this process's network namespace (the
 // mounted tree may belong to another one); otherwise they come from the tree.
 std::vector<Nic> discover_nics(const std::string& root, bool live);
 
-// Returns why this process cannot open a verbs device; empty if it can. `dev` is /dev, or a
-// recorded copy.
+// Returns the reason if this process cannot open a verbs device; empty if it can. `dev` is /dev, or
+// a recorded copy.
 std::string why_not_opened(const std::string& root, const std::string& dev,
                            const std::string& device);
 
-// The NVIDIA driver lists the GPUs that this process may see below `proc_root`; empty: no list.
+// The NVIDIA driver lists the GPUs that are visible to this process below `proc_root`; empty: no
+// list.
 std::vector<Gpu> discover_gpus(const std::string& root, const std::string& proc_root);
 
 std::vector<NumaNode> discover_numa(const std::string& root);

@@ -1,5 +1,5 @@
-// Arranges a job's ranks into hosts and rails; deterministic, so that all ranks agree. Reads
-// nothing from this host.
+// Assigns a job's ranks to hosts and rails. Deterministic, so that all ranks compute the same, and
+// independent of the host on which it runs.
 #include "topo/topology.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ std::string names(const std::vector<Nic>& rails) {
   return fmt::format("{}", fmt::join(result, ","));
 }
 
-// Sorts the rails into the order of the keys in `reference`; unknown ones go last.
+// Sorts the rails into the order of the keys in `reference`; unknown rails come last.
 template <typename Key>
 void reorder(std::vector<Nic>& rails, const std::vector<std::string>& reference, Key key) {
   std::unordered_map<std::string, std::size_t> position;
@@ -58,9 +58,10 @@ void align_inside_host(std::vector<Place>& places, const std::vector<Rank>& rank
 
 using Key = std::string Nic::*;
 
-// Merges the hosts' rails by key: those of the first host, with further rails of other hosts
-// inserted after their predecessors there. Returns nothing if a rail has no key, or one that is not
-// unique on its host, or if hosts share less than half (different slots or names).
+// Merges the hosts' rails by key: the rails of the first host, with further rails of other hosts
+// inserted after their predecessors on those hosts. Returns an empty list if a rail has no key, or
+// one that is not unique on its host, or if hosts share less than half of their keys (different
+// slots or names).
 std::vector<std::string> all_called(const std::vector<const Place*>& hosts, Key key) {
   std::vector<std::string> all;
   std::unordered_map<std::string, std::size_t> holders;
@@ -82,15 +83,15 @@ std::vector<std::string> all_called(const std::vector<const Place*>& hosts, Key 
   return all;
 }
 
-// Returns a host's substitute for a rail that it lacks: a device that it does not count as a rail,
-// or an empty entry.
+// Returns a host's substitute for a rail that it does not have: a device that is not one of its
+// rails, or an empty entry.
 Nic hole(const Place& place, const Nic& wanted, Key key) {
   const auto own = std::ranges::find_if(place.others, [&](const Nic& nic) {
     return !(wanted.*key).empty() && nic.*key == wanted.*key && nic.rdma == wanted.rdma;
   });
   if (own != place.others.end()) {
     Nic nic = *own;
-    if (!nic.up || nic.address.empty()) nic.aside.clear();  // the state is reason enough
+    if (!nic.up || nic.address.empty()) nic.aside.clear();  // the state is a sufficient reason
     return nic;
   }
   Nic nothing;
@@ -101,8 +102,8 @@ Nic hole(const Place& place, const Nic& wanted, Key key) {
   return nothing;
 }
 
-// Aligns rails across hosts by PCI slot, else by name, else by order. A host that lacks a rail gets
-// a hole there.
+// Aligns rails across hosts by PCI slot, otherwise by name, otherwise by order. A host without one
+// of the rails gets a hole in its place.
 void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>>& hosts) {
   std::vector<const Place*> first;
   for (const auto& ranks : hosts) first.push_back(&places[ranks[0]]);
@@ -166,7 +167,7 @@ std::pair<int, std::vector<int>> usable_first(std::vector<Place>& places) {
   return {static_cast<int>(end - order.begin()), order};
 }
 
-// If some hosts have both families on a rail and others only IPv6, all use IPv6.
+// If some hosts have both families on a rail and others only IPv6, all hosts use IPv6.
 void share_family(std::vector<Place>& places, std::size_t rail) {
   const auto only_ipv6 = [](const Nic& nic) { return nic.address.find(':') != std::string::npos; };
   bool wanted = false;
@@ -180,15 +181,17 @@ void share_family(std::vector<Place>& places, std::size_t rail) {
     if (Nic& nic = place.rails[rail]; wanted && !only_ipv6(nic)) nic.address = nic.ipv6;
 }
 
-// Assigns a rail to each of a host's ranks, evenly: within that, the rail nearest to the rank's GPU
-// (nearest pairs first), or on the rank's NUMA node; otherwise in rank order.
+// Assigns a rail to each of a host's ranks, with evenly distributed ranks. Within this limit a rank
+// gets the rail nearest to its GPU (nearest pairs first), or a rail on its NUMA node; otherwise
+// rails are assigned in rank order.
 std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank>& ranks,
                         int nrails, const std::vector<int>& slots, bool by_distance) {
   const int nlocal = static_cast<int>(ranks.size());
   const int share = nlocal / nrails;
-  int extra = nlocal % nrails;  // rails that may get one rank more
+  int extra = nlocal % nrails;  // rails that may get one more rank
   std::vector<int> load(nrails, 0), result(nlocal, -1);
-  // The rail as if all were usable, so that a hole changes no other rank's rail.
+  // The rail that a rank would get if all rails were usable, so that a hole changes no other rank's
+  // rail.
   const auto plain = [&](int local) {
     const int slot =
         static_cast<int>(static_cast<std::size_t>(local) * slots.size() / ranks.size());
@@ -254,8 +257,8 @@ Topology::Topology(std::vector<Place> places)
   nrails_ = std::max(1, fewest);
   for (std::size_t rail = 0; rail < places_[0].rails.size(); ++rail) share_family(places_, rail);
 
-  // Ranks of equal local index share a rail, so hosts of equal size must choose alike. If binding
-  // or GPUs differ between them, ignore distance.
+  // Ranks with the same local index share a rail, so hosts with the same number of ranks must
+  // assign rails alike. If binding or GPUs differ between them, distance is ignored.
   std::unordered_map<std::size_t, std::vector<int>> chosen;
   for (const std::vector<Rank>& ranks : hosts_) {
     const auto [it, first] = chosen.emplace(ranks.size(), std::vector<int>());

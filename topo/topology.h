@@ -1,7 +1,7 @@
 // The placement of a job's ranks: hosts, high-speed domains, rails.
 //
 // A Topology is independent of transports and the same on every rank of a job: each rank describes
-// itself (Place), the bootstrap gathers the places, Topology arranges them.
+// itself in a Place, the bootstrap gathers the places, and Topology assigns hosts and rails.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct Nic {
   int numa_node = -1;    // -1 if unknown
   double rate_gbps = 0;  // link rate in Gb/s, 0 if unknown
   std::string address;   // an IPv4/IPv6 address of netdev, empty if it has none
-  std::string ipv6;      // an IPv6 address beside an IPv4 `address`, for peers without IPv4
+  std::string ipv6;      // an IPv6 address in addition to an IPv4 `address`, for peers without IPv4
   bool up = false;
   std::string state;  // why a verbs device is not up: "DOWN, Disabled"
   std::string aside;  // why it is not a rail: "shares the cable of eth0"
@@ -33,7 +33,7 @@ struct Nic {
   std::string kind;      // the port's hardware: link layer, card, lanes
   double pcie_gbps = 0;  // bandwidth of its slot, 0 if unknown
   std::string cable;     // equal for devices that share a cable
-  int removed = 0;       // 0: a NIC or on top of one; 1: a virtual cable; 2: a bridge of these
+  int removed = 0;       // 0: a NIC or an interface on it; 1: a virtual cable; 2: a bridge of these
 };
 
 // A rank's description of itself, sent to the other ranks during the bootstrap.
@@ -43,11 +43,11 @@ struct Place {
   std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
                            // each other's memory, also when their `host` differs
   std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."
-  std::string no_verbs;    // why libibverbs cannot be loaded; empty: it can, or need not
-  std::string no_ucx;      // the same for UCX
+  std::string no_verbs;    // why libibverbs cannot be loaded; empty: it can, or is not needed
+  std::string no_ucx;      // why UCX cannot be loaded; empty: it can, or is not needed
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
-  std::vector<Nic> others;  // devices with a cable that this host does not count as rails
-  std::string gpu;          // PCI address of this rank's GPU; empty: none yet
+  std::vector<Nic> others;  // devices with a cable that are not rails of this host
+  std::string gpu;          // PCI address of this rank's GPU; empty: not assigned
   int numa_node = -1;       // NUMA node of the cores that this process may use
 };
 
@@ -58,13 +58,13 @@ Place decode_place(const std::string& text);  // throws Error on malformed text
 class Topology {
  public:
   // places[r] describes rank r. Rank r of a host with L local ranks and R rails uses rail `local
-  // index * R / L` unless one is closer: in the PCI tree to the rank's GPU if known, else by NUMA
-  // node to its cores. Hosts of equal size choose alike, so ranks of equal local index share a
-  // rail. place(r).rails has the same length on all hosts: first the rails usable on all hosts, in
-  // PCI order, then those with a hole on some host (a port that is down, missing, or without an
-  // address). Addresses are of a family that all hosts share. Callers use place(r), not the place
-  // that r sent; messages to users number rails by slot(). Throws Error if there are no ranks, or
-  // if ranks of one host list different rails.
+  // index * R / L` unless another rail is nearer: in the PCI tree to the rank's GPU if known,
+  // otherwise by NUMA node to its cores. Hosts with the same number of ranks assign rails alike, so
+  // ranks with the same local index share a rail. place(r).rails has the same length on all hosts:
+  // first the rails usable on all hosts, in PCI order, then the rails with a hole on some host (a
+  // port that is down, missing, or without an address). All addresses belong to a family that all
+  // hosts share. Callers use place(r), not the place that r sent; messages to users number rails by
+  // slot(). Throws Error if there are no ranks, or if ranks of one host list different rails.
   explicit Topology(std::vector<Place> places);
 
   int nranks() const { return static_cast<int>(places_.size()); }
@@ -78,12 +78,12 @@ class Topology {
   std::vector<int> leaves() const;
   const std::string& host_name(int host) const { return places_[hosts_[host][0]].host; }
   const Place& place(Rank r) const { return places_[r]; }
-  // The user-visible number of place(r).rails[rail]: its index in PCI order, counting holes. `rail`
-  // is below place(r).rails.size(), or 0.
+  // The user-visible number of place(r).rails[rail]: its index in PCI order, including holes.
+  // `rail` is below place(r).rails.size(), or 0.
   int slot(int rail) const { return slots_.empty() ? 0 : slots_[rail]; }
   std::vector<Nic> rails_by_slot(Rank r) const;  // place(r).rails, indexed by slot()
   bool same_host(Rank a, Rank b) const { return host_[a] == host_[b]; }
-  // Whether both ranks run on one kernel, even in two containers: they compete for its cores.
+  // Whether both ranks run on one kernel, even in two containers, and so compete for its cores.
   bool same_kernel(Rank a, Rank b) const;
   // Whether every host has the same number of ranks.
   bool uniform() const;

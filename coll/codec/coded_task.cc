@@ -1,5 +1,5 @@
-// The phases of a compressed collective: what is quantized, which collective transfers it, and
-// where the sums go. Independent of how a block is quantized (engine/codec.h).
+// The phases of a compressed collective: which data is quantized, which collective transfers it,
+// and where the sums are written. Independent of the block format (engine/codec.h).
 #include "coll/codec/coded_task.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-// The numbers of the companions, distinct from those of lanes.
+// The ids of the companions, distinct from the ids of lanes.
 constexpr std::uint32_t kAll = 8, kHost = 9, kRail = 10;
 
 // For last_algorithm().
@@ -145,7 +145,7 @@ Task::Step CodedTask::progress() {
   for (;;) {
     if (!failure_.ok()) return Step::kFailed;
     if (part_) {
-      // The runtime checks the deadlines of calls, not of parts.
+      // The runtime checks the deadlines of calls, not of their parts.
       if (std::exchange(part_->moved, false))
         for (CodedTask* task : calls_.queue) task->moved = true;
       if (!part_->over) return Step::kGoOn;
@@ -183,7 +183,7 @@ void CodedTask::run(GroupState& companion, Collective c, const void* in, void* o
                     std::size_t count, DType type, std::span<const std::size_t> counts) {
   companion.part_of = {
       .record = record, .tag = call.tag, .group = group, .what = what(), .head = call.head};
-  companion.shape.deterministic = true;  // a host's sums have the same bits by every algorithm
+  companion.shape.deterministic = true;  // all algorithms give a host's sums the same bits
   Call part{.in = in, .out = out, .count = count, .type = type};
   part.is_vector = !counts.empty();
   part.counts = counts;
@@ -191,8 +191,8 @@ void CodedTask::run(GroupState& companion, Collective c, const void* in, void* o
   if (part_) part_->patient = true;
 }
 
-// The first element, in this rank's `in` (message or blocks), of the part that the rank at place
-// `place` of host `across` sums.
+// The index in this rank's `in` (message or blocks) of the first element that the rank at place
+// `place` of host `across` reduces.
 std::size_t CodedTask::begin_of(std::size_t across, std::size_t place) const {
   if (collective_ == Collective::kAllReduce) return (place * hosts_ + across) * part_count_;
   const auto& hosts = group->shape.hosts;
@@ -200,13 +200,13 @@ std::size_t CodedTask::begin_of(std::size_t across, std::size_t place) const {
   return static_cast<std::size_t>(r) * part_count_;
 }
 
-// The length of the part that begins there.
+// The length of the part that begins at `begin`.
 std::size_t CodedTask::length_at(std::size_t begin) const {
   if (collective_ != Collective::kAllReduce) return part_count_;
   return begin < call.count ? std::min(part_count_, call.count - begin) : 0;
 }
 
-// Leaves this rank's sums in `sums`, the parts of all hosts one after the other.
+// Writes this rank's sums to `sums`, the parts of all hosts one after the other.
 void CodedTask::reduce_host() {
   const auto* in = static_cast<const float*>(call.in);
   float* const sums = floats_in(calls_.sums, hosts_ * part_count_);
@@ -268,7 +268,7 @@ void CodedTask::sum() {
   std::byte* const received = bytes_in(calls_.received, n_ * part_bytes_);
   encode(call.codec, sent, to, nullptr, call.residual ? to : nullptr, count);
   std::fill(sent + coded_bytes(count), sent + part_bytes_, std::byte{0});
-  if (call.residual) {  // this rank adds the error of all results next time
+  if (call.residual) {  // this rank adds the error of all results in the next call
     const float times = call.op == RedOp::kAvg ? static_cast<float>(n) : 1.0F;
     for (std::size_t i = 0; i < count; ++i) call.residual[begin + i] += to[i] * times;
   }

@@ -1,9 +1,9 @@
-// CodedTask: a compressed collective. It quantizes, runs plain collectives of bytes on companions
-// of the communicator, and sums what they deliver in fp32.
+// CodedTask: a compressed collective. It quantizes the values, transfers the blocks with
+// uncompressed collectives of bytes on companion communicators, and reduces the results in fp32.
 //
-// A reduction sends each value's blocks to the rank that sums them; an all_reduce quantizes the
-// sums again and gathers them. If all hosts have the same number of ranks, a host's ranks first add
-// up their values in fp32, so that only blocks of the host's sums go along the rails.
+// A reduction sends each value's blocks to the rank that reduces them; an all_reduce quantizes the
+// sums again and gathers them. If all hosts have the same number of ranks, a host's ranks first
+// reduce their values in fp32, so that only blocks of the host's sums cross the rails.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,19 @@ class CodedTask;
 
 // State that the compressed calls of a communicator share.
 struct CodedCalls {
-  // In GroupState::companions: all ranks; this host's ranks; and the ranks with this rank's local
-  // index on all hosts (null: hosts are ignored, and `across` has all ranks).
+  // From GroupState::companions: the communicators of all ranks, of this host's ranks, and of the
+  // ranks with this rank's local index on all hosts (null: hosts are ignored, and `across` contains
+  // all ranks).
   GroupState *all = nullptr, *host = nullptr, *rail = nullptr;
   std::vector<Rank> place, across;  // ranks of the communicator in `host` and in `rail`
-  // The first task runs: ranks must start the companions' collectives in the same order.
+  // Only the first task runs: ranks must start the companions' collectives in the same order.
   std::deque<CodedTask*> queue;
   std::vector<std::byte> sent, received;
   std::vector<float> sums, own;
 };
 
-// kInvalidArgument if a compressed call does not take these arguments. on_device: a buffer is.
+// Returns kInvalidArgument if a compressed call does not support these arguments. on_device: a
+// buffer is in device memory.
 Status check_coded(Collective c, const Call& call, bool on_device);
 
 class CodedTask final : public Task {
@@ -49,12 +51,12 @@ class CodedTask final : public Task {
     return group->describe(collective_, call, call.head, 0, number_);
   }
   Rank waiting_for() const override;
-  bool survey(Recorder::Stalled&) const override { return false; }  // its part has more to tell
+  bool survey(Recorder::Stalled&) const override { return false; }  // its part reports more detail
   Status failure() const override WEFT_REQUIRES(core_held) { return failure_; }
 
  private:
   CodedTask(GroupState& g, Collective c, const Call& of, std::uint64_t number);
-  bool next() WEFT_REQUIRES(core_held);  // starts the next part; false: there is none
+  bool next() WEFT_REQUIRES(core_held);  // starts the next part; false: all parts are done
   void run(GroupState& companion, Collective c, const void* in, void* out, std::size_t count,
            DType type, std::span<const std::size_t> counts = {}) WEFT_REQUIRES(core_held);
   void reduce_host() WEFT_REQUIRES(core_held);
@@ -68,7 +70,7 @@ class CodedTask final : public Task {
   const Collective collective_;
   const std::uint64_t number_;  // counts the communicator's collectives
   const std::size_t n_, hosts_, places_;
-  const std::size_t part_count_, part_bytes_;  // what one rank sums, or its block
+  const std::size_t part_count_, part_bytes_;  // the size that one rank reduces, or of its block
   std::vector<std::size_t> counts_;            // for reduce_host()
   int phase_ = 0;
   Task* part_ = nullptr;

@@ -1,4 +1,4 @@
-// Chakra's numbers and names, shared by the reader and the writer of its traces.
+// The constants and attribute names of Chakra traces, shared by the reader and the writer.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,8 @@
 
 namespace weft::chakra {
 
-// Written by weft, as by Chakra's generator since 2026. The fields are those of 0.0.4.
+// The version that weft writes, as Chakra's generator does since 2026. The fields are those of
+// 0.0.4.
 inline constexpr std::string_view kVersion = "1.0.0";
 
 // Node.type.
@@ -21,25 +22,25 @@ enum class Type : unsigned {
   kCollective = 7
 };
 
-// By the number of a node's attribute comm_type; 8 is a reduce_scatter too.
+// Collectives by the value of a node's attribute comm_type; 8 is also reduce_scatter.
 inline constexpr Collective kCollectiveOf[] = {
     Collective::kAllReduce, Collective::kReduce,        Collective::kAllGather,
     Collective::kGather,    Collective::kScatter,       Collective::kBroadcast,
     Collective::kAllToAll,  Collective::kReduceScatter, Collective::kReduceScatter,
     Collective::kBarrier};
 
-// Names of a node's attributes. Chakra's feeder reads each from the field of one type: comm_type
-// and comm_size from int64, comm_src, comm_dst and comm_tag from int32, tensor_size from uint64,
-// is_cpu_op from bool. The last two are weft's own.
+// Names of a node's attributes. Chakra's feeder reads each attribute from the field of one type:
+// comm_type and comm_size from int64, comm_src, comm_dst and comm_tag from int32, tensor_size from
+// uint64, is_cpu_op from bool. The last two attributes are weft's own.
 inline constexpr std::string_view kCommType = "comm_type", kCommSize = "comm_size",
                                   kTensorSize = "tensor_size", kCommSrc = "comm_src",
                                   kCommDst = "comm_dst", kCommTag = "comm_tag",
                                   kIsCpu = "is_cpu_op", kGroupName = "pg_name", kRoot = "root";
-inline constexpr std::string_view kDataType = "weft_dtype";    // as weft::name() has it
+inline constexpr std::string_view kDataType = "weft_dtype";    // as returned by weft::name()
 inline constexpr std::string_view kWholeBytes = "weft_bytes";  // size of the whole message
-// Of the metadata: "schema" is the version where there is no other ("1.0.2-chakra.0.0.4");
-// "weft_member/NAME" is the size of a group that the file's rank is in. The group
-// is the ranks of all files that say so.
+// Attributes of the metadata. "schema" is the version if no other field contains it
+// ("1.0.2-chakra.0.0.4"). "weft_member/NAME" is the size of the group NAME, to which the file's
+// rank belongs; the group consists of the ranks of all files with this attribute.
 inline constexpr std::string_view kSchema = "schema", kMember = "weft_member/";
 
 }  // namespace weft::chakra

@@ -1,4 +1,4 @@
-// Declares and reads the options of a machine. Does not predict.
+// Declares and parses the options that describe a machine. Does not predict.
 #include "coll/jobs/machine_options.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The options of a command that predicts: a machine, and changes to it.
+// The command-line options of predictions: a machine, and changes to its parameters.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ enum class MachineParts {
   kLinks,        // for a command that ignores the spine, reductions and copies
 };
 
-// Below 0, or empty: not changed.
+// Values below 0 and empty values leave the machine's parameter unchanged.
 struct MachineFlags {
   std::string machine = kDefaultMachine, wire;
   double rail_gbps = -1, rail_us = -1, host_gbps = -1, host_us = -1, spine_gbps = -1, spine_us = -1;
@@ -30,8 +30,9 @@ struct MachineFlags {
 void add_machine_options(CLI::App& command, MachineFlags& flags,
                          MachineParts parts = MachineParts::kAll);
 
-// The machine that the flags describe; a rail's rate may also come from WEFT_RAIL_GBPS. For "this",
-// measures the cores, which takes 0.1 s. Throws Error naming the option and its value.
+// Returns the machine that the flags describe; the rate of a rail may also come from
+// WEFT_RAIL_GBPS. For "this", measures the cores, which takes 0.1 s. Throws Error with the option
+// and its value.
 Machine machine_of(const MachineFlags& flags);
 
 }  // namespace weft

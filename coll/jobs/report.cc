@@ -1,5 +1,5 @@
-// Writes a report to a new file beside the old one, then renames it over the old one.
-// This file knows reports only as text.
+// Writes a report to a new file next to the old one, then renames it to the old name. The report is
+// an opaque text.
 #include "coll/jobs/report.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ std::error_code write_file(const std::string& path, std::string_view text) {
   return file ? std::error_code() : std::error_code(errno ? errno : EIO, std::generic_category());
 }
 
-// Writes a new file and gives it the name and the permissions of the old one, if there is one.
+// Writes a new file and gives it the name and the permissions of the old file, if there is one.
 std::error_code replace_file(const std::string& path, const fs::file_status& old,
                              std::string_view text) {
   std::error_code error, ignored;
@@ -76,7 +76,8 @@ std::string why_not_writable(const std::string& path, std::string_view option) {
   const std::error_code error = write_file(probe, "\n");
   fs::remove(probe, ignored);
   const bool full =
-      error == std::errc::no_space_on_device || error.value() == EDQUOT;  // if not: in place
+      // Otherwise the file is written in place.
+      error == std::errc::no_space_on_device || error.value() == EDQUOT;
   return error && (!there || full) ? refusal(option, path, error.message()) : "";
 }
 
@@ -101,8 +102,8 @@ void write_report(const std::string& path, std::string_view text, std::string_vi
     error = replace_file(path, old, text);
     if (!error) return;
   }
-  // A file that cannot be replaced (it is a mount, or its folder is read-only) is written in place,
-  // unless the disk is full: the old report would be lost, too.
+  // A file that cannot be replaced (it is a mount point, or its folder is read-only) is written in
+  // place, but not if the disk is full, since then the old report would be lost, too.
   if (error != std::errc::no_space_on_device) error = write_file(path, text);
   if (error) throw UsageError(refusal(option, path, error.message()));
 }

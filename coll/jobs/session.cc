@@ -1,5 +1,5 @@
 // Runs a parallel command as one rank of a job, or starts the job's ranks on this machine.
-// Independent of what a command does with its World.
+// Independent of a command's use of its World.
 #include "coll/jobs/session.h"
 
 #include <fmt/format.h>
@@ -88,16 +88,16 @@ WorldOptions world_options(std::string_view command, const JobFlags& flags) {
   options.transport = flags.transport;
   options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   options.rail_gbps = declared_rail_gbps(flags.rail_gbps);
-  if (command == "validate") options.cross_rail = "allow";  // it tries every algorithm
-  // Pipelines and replicas must stay on their own rails. validate judges a pair by its rail, so the
-  // pair must use that rail only.
+  if (command == "validate") options.cross_rail = "allow";  // validate tests every algorithm
+  // Pipelines and replicas must not cross between rails. validate attributes a pair's result to its
+  // rail, so the pair must use only that rail.
   if (command == "train" || command == "spiral" || command == "validate") options.spread = false;
   return options;
 }
 
 namespace {
 
-// Every rank is a thread with its own World: no other process, and no rails.
+// Every rank is a thread with its own World: the job has no other processes and no rails.
 int run_threads(std::string_view command, const JobFlags& flags,
                 const std::function<int(World&)>& body) {
   const int n = local_ranks(flags, static_cast<int>(std::thread::hardware_concurrency()));
@@ -112,7 +112,7 @@ int run_threads(std::string_view command, const JobFlags& flags,
         here.host = here.machine = "this process";
         World world(std::move(jobs[r]), here, world_options(command, flags));
         codes[r] = body(world);
-      } catch (const std::exception& e) {  // one rank says why
+      } catch (const std::exception& e) {  // one rank reports the reason
         codes[r] = dynamic_cast<const StatusError*>(&e) != nullptr ? kExitCritical : kExitError;
         if (!said.exchange(true)) fmt::print(stderr, "weft {}: {}\n", command, e.what());
       }
@@ -133,18 +133,18 @@ int run_rank(std::string_view command, const JobFlags& flags,
       failed(me, status);
     else if (me == speaker(status.rank()) || spec.size == 1)
       fmt::print(stderr, "weft {}: {}\n", command, status.to_string());
-    // kInvalidArgument: not the fabric failed, but a rank's arguments or its own step (reported
-    // below).
+    // kInvalidArgument: the cause is not the fabric, but a rank's arguments or its own code
+    // (reported below).
     return status.code() == Code::kInvalidArgument ? kExitError : kExitCritical;
   };
   std::unique_ptr<World> world;
   try {
-    // validate must start on a fabric with broken links, which its probes are to find.
+    // validate must start on a fabric with broken links, since its probes locate them.
     world = flags.join              ? flags.join(options)
             : command == "validate" ? Internals::unmeasured(options)
                                     : World::from_environment(options);
     if (!world) return kExitOk;
-  } catch (const AssemblyFailed& e) {  // rank 0 knows which ranks are missing
+  } catch (const AssemblyFailed& e) {  // rank 0 knows the missing ranks
     if (!failed) throw;
     if (me != 0) fmt::print(stderr, "weft {}: {}\n", command, e.what());
     const bool set_up = dynamic_cast<const WrongSetUp*>(&e) != nullptr;
@@ -164,8 +164,8 @@ int run_rank(std::string_view command, const JobFlags& flags,
   } catch (const GatherFailed& e) {
     return fail(Internals::gather_status(*world, e));
   } catch (const std::exception& e) {
-    // A step outside the collectives failed: because the job failed, or on this rank alone; then
-    // report it, or the other ranks would wait for this one.
+    // An operation outside the collectives failed, either because the job failed, or on this rank
+    // only; in the second case report it, since the other ranks would wait for this rank.
     if (const Status known = job_of(*world).failure(); !known.ok()) return fail(known);
     const Status status(Code::kInvalidArgument, fmt::format("rank {}: {}", me, e.what()), me);
     job_of(*world).report(status);
@@ -192,7 +192,7 @@ int run_job(std::string_view command, const JobFlags& flags, const std::function
   options.outlives_killed = flags.outlives_killed;
   options.replacements = flags.replacements;
   const int code = relaunch_self(options);
-  const bool ended = code > 128;  // by a signal such as Ctrl-C: not the fabric's fault
+  const bool ended = code > 128;  // by a signal such as Ctrl-C, which the fabric did not cause
   if (code == kExitNotExecutable || code == kExitNotFound) return kExitError;
   return (code >= kExitOk && code <= kExitError) || ended ? code : kExitCritical;
 }

@@ -1,4 +1,4 @@
-// Measures a core, and reads the rates of NICs. Knows no job.
+// Measures a core, and reads the rates of NICs. Independent of jobs.
 #include "coll/jobs/this_machine.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace weft {
 namespace {
 
-// Larger than caches, in slices of the engine's size.
+// A buffer that exceeds the caches, in slices of the engine's size.
 constexpr std::size_t kAll = std::size_t{64} << 20, kSlice = std::size_t{64} << 10;
 
-// GB/s of the better of two passes over memory.
+// The higher rate of two passes over memory, in GB/s.
 template <class Body>
 double rate_of(std::vector<std::byte>& to, const std::vector<std::byte>& from, const Body& body) {
   double best = 0;

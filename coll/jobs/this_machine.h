@@ -1,13 +1,14 @@
-// The machine that this process runs on, for predictions.
+// Describes the machine on which this process runs, for predictions.
 #pragma once
 
 #include "coll/machine.h"
 
 namespace weft {
 
-// The preset "cpu" with the rates of this host: its slowest NIC, if the kernel knows its rate, and
-// how fast a core reduces and copies memory, measured now, which takes 0.1 s. Latencies and the
-// cost of a message are the preset's. Throws what choose_rails() throws.
+// Returns the preset "cpu" with the rates of this host: the rate of its slowest NIC, if the kernel
+// reports it, and the rates at which a core reduces and copies memory, measured by this call in 0.1
+// s. Latencies and the cost of a message are taken from the preset. Throws the errors of
+// choose_rails().
 Machine this_machine();
 
 }  // namespace weft

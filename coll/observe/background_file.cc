@@ -1,4 +1,4 @@
-// The thread of a file, which is detached if its file system does not respond.
+// The thread that writes a file; it is detached if its file system does not respond.
 #include "coll/observe/background_file.h"
 
 #include <cerrno>
@@ -23,7 +23,7 @@ namespace {
 constexpr std::chrono::seconds kLastWrite{5};
 }
 
-// Several ranks may write the file at once, in containers even with the same pid.
+// Several ranks may write the file at the same time, in containers even with the same pid.
 void write_whole(const std::string& path, const std::string& text) {
   std::error_code error;
   const auto there = std::filesystem::status(path, error);

@@ -1,5 +1,5 @@
-// Writes a file on a thread of its own, so that a file system that hangs blocks nobody. Does not
-// know what it writes.
+// Writes a file on its own thread, so that a file system that hangs blocks no other thread.
+// Independent of the file's content.
 #pragma once
 
 #include <memory>
@@ -7,23 +7,23 @@
 
 namespace weft {
 
-// Writes the whole text to the path: readers of the file see all of it or none. If the path is a
-// device or a pipe, writes to it and never replaces it. Logs errors.
+// Writes the whole text to the path atomically: a reader of the file gets the whole text or the
+// previous one. A device or a pipe is written to, and never replaced. Logs errors.
 void write_whole(const std::string& path, const std::string& text);
 
 class BackgroundFile {
  public:
-  // An empty path: no file, and no thread.
+  // With an empty path, no file is written and no thread is started.
   explicit BackgroundFile(std::string path);
-  // Waits for the last text to be written, for at most 5 seconds.
+  // Waits until the last text is written, for at most 5 seconds.
   ~BackgroundFile();
   BackgroundFile(const BackgroundFile&) = delete;
   BackgroundFile& operator=(const BackgroundFile&) = delete;
 
-  // Replaces the text of the file soon, without blocking on the file. A newer text replaces one
-  // that is still waiting.
+  // Queues the text that replaces the content of the file, without blocking on the file. A newer
+  // text replaces one that is still queued.
   void write(std::string text);
-  // What the destructor does; write() does nothing afterwards.
+  // Waits as the destructor does; later calls of write() have no effect.
   void close() noexcept;
   explicit operator bool() const { return state_ != nullptr; }
 

@@ -1,4 +1,5 @@
-// Keeps the counters of a rank and builds Metrics from them. Does not know who reads the metrics.
+// Updates the counters of a rank and builds Metrics from them. Independent of the users of the
+// metrics.
 #include "coll/observe/counters.h"
 
 #include <algorithm>

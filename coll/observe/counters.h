@@ -1,4 +1,4 @@
-// Counters holds the numbers behind Metrics. The rank's Core writes them under its lock; the
+// Counters: the values that Metrics reports. The rank's Core updates them under its lock; the
 // control plane's thread may read them at any time.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace weft {
 
-// A counter: one thread adds, any thread reads.
+// A counter: one thread increments it, any thread reads it.
 class Count {
  public:
   void add(std::uint64_t n = 1) noexcept {
@@ -31,7 +31,7 @@ class Count {
 };
 
 struct Counters {
-  // board_link: index of the link that board traffic counts for; -1: there are no boards.
+  // board_link: index of the link to which board traffic is attributed; -1: there are no boards.
   Counters(Rank rank, int size, std::vector<std::string> links, int board_link);
 
   struct Call {
@@ -45,12 +45,12 @@ struct Counters {
     return traffic_[static_cast<std::size_t>(link) * static_cast<std::size_t>(size) +
                     static_cast<std::size_t>(peer)];
   }
-  // What each member of a group sent to each other member on the group's board, and received from
-  // it: both are equal in the calls counted here.
+  // The bytes and messages that each member of a group sent to, and received from, each other
+  // member on the group's board: both are equal in the calls counted here.
   struct BoardTraffic {
     Count messages, bytes;
   };
-  // Returns the traffic of the group of these ranks, valid as long as the counters.
+  // Returns the traffic of the group with these ranks; valid for the lifetime of the counters.
   BoardTraffic& board(const std::vector<Rank>& ranks);
   Count stalls, stalled_ns, naps, retries;
   Count rails_taken_out, rails_taken_back, replayed, replayed_bytes;

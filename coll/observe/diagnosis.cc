@@ -1,5 +1,5 @@
-// Follows the edges between waiting ranks to the root cause of a hang, and reports it as text and
-// JSON. Does not know how the snapshots were gathered.
+// Follows the edges between waiting ranks to the root cause of a hang, and formats it as text and
+// JSON. Independent of how the snapshots are gathered.
 #include "coll/observe/diagnosis.h"
 
 #include <fmt/format.h>
@@ -16,11 +16,11 @@
 namespace weft {
 namespace {
 
-// If a rank has waited for long, calls that began a moment ago are ignored: another thread of their
-// rank makes one after the other.
+// If a rank has waited for kLongS, calls that began less than kMomentS ago are ignored: another
+// thread of their rank makes short calls one after the other.
 constexpr double kLongS = 1, kMomentS = 0.1;
 
-// The arguments that all ranks of a call must pass alike.
+// The arguments that must be equal on all ranks of a call.
 std::string signature(const OperationReport& o) {
   OperationReport alike = o;
   if (by_pairs(o)) alike.count = 0;
@@ -33,8 +33,8 @@ struct Finding {
   Rank rank, other = kNoRank;
   std::string text;
   std::set<Rank> witnesses;  // ranks that wait for it
-  // A link through memory loses nothing: snapshots are read one after the other, and what seems
-  // lost arrived in between. Reported only if there is no other finding.
+  // A link through shared memory loses no bytes: snapshots are read one after the other, and bytes
+  // that seem lost arrived in between. Such a finding is reported only if there is no other.
   bool memory = false;
 };
 
@@ -106,7 +106,7 @@ class Judge {
            std::ranges::none_of(lasting_, [&](const auto* l) { return l->same_call(o); });
   }
 
-  // The same call on another rank; for a message, the call at its other end.
+  // The same call on another rank; for a message, the call at the other end.
   static const OperationReport* counterpart(const RankSnapshot& on, const OperationReport& o,
                                             Rank from) {
     for (const OperationReport& c : on.operations)
@@ -151,7 +151,7 @@ class Judge {
     const RankSnapshot* peer = of(r);
     if (!peer) {
       const bool known = silent(r);
-      // Without rank 0, no rank's heartbeats are known.
+      // Without rank 0, no rank's heartbeats are available.
       if (!known && silent(0))
         return find({Cause::kSilent, 0, kNoRank, "rank 0 does not respond", {t.rank}});
       return find({known ? Cause::kSilent : Cause::kUnknown,
@@ -182,7 +182,7 @@ class Judge {
     if (peer->waits_s <= 0)
       return find({Cause::kNotWaiting, r, kNoRank, words::not_waiting(*peer, *theirs), {t.rank}});
     if (theirs->lane && theirs->surveyed && op.part != theirs->part) {
-      // A rank that is ahead has sent what this step needs.
+      // A rank that is at a later step has sent the data that this step needs.
       if (theirs->part > op.part && p.receives()) return lost(t, op, p, *peer);
       if (theirs->part < op.part) descend(*peer, theirs);
       return;
@@ -203,13 +203,14 @@ class Judge {
     return nullptr;
   }
 
-  // theirs: the call of `next` that is waited for; null if it has not made the call.
+  // theirs: the call of `next` that the rank waits for; null if `next` has not made the call.
   void descend(const RankSnapshot& next, const OperationReport* theirs) {
     const auto begin = std::ranges::find(path_, &next, &Step::first);
     if (begin == path_.end()) return visit(next);
     const std::vector<Step> circle(begin, path_.end());
-    // In one call, ranks wait for each other whatever the cause: such a cycle is reported only if
-    // nothing else is found. So is one in which `next` has made the call, and waits in another.
+    // Within one call, ranks wait for each other whatever the cause, so such a cycle is reported
+    // only if no other cause is found. The same applies to a cycle in which `next` has made the
+    // call and waits in another call.
     if (one_call(circle) || (theirs && theirs != begin->second)) {
       if (circle_.empty()) circle_ = circle;
     } else {
@@ -217,7 +218,7 @@ class Judge {
     }
   }
 
-  // Compares the arguments of all ranks to one call.
+  // Compares the arguments that all ranks passed to one call.
   void compare(const OperationReport& op) {
     if (op.message) return;
     std::map<std::string, std::vector<Step>> by_signature;
@@ -228,7 +229,7 @@ class Judge {
     const auto by_size = [](const auto& a, const auto& b) {
       return a.second.size() < b.second.size();
     };
-    // The smallest group is wrong; of equally large ones, the one with the higher rank.
+    // Blames the smallest group; of groups with the same size, the one with the higher rank.
     auto few = by_signature.begin(), many = few;
     for (auto it = by_signature.begin(); it != by_signature.end(); ++it) {
       if (by_size(*many, *it) || (many->second.size() == it->second.size() &&
@@ -264,11 +265,12 @@ class Judge {
   void lost(const RankSnapshot& to, const OperationReport& op, const PeerProgress& p,
             const RankSnapshot& from) {
     const bool receives = p.receives();
-    // A link through memory loses nothing.
+    // A link through shared memory loses no bytes.
     if (by_pairs(op) && receives && words::link_name(to, p) == "shm")
       return unequal_pair(to, op, p, from);
     const RankSnapshot &a = receives ? from : to, &b = receives ? to : from;
-    // A receiver waits on all rails, also for data not yet sent: the sender's links are exact.
+    // A receiver waits on all rails, also for data that was not sent yet: only the sender's links
+    // are exact.
     const OperationReport* theirs = counterpart(from, op, to.rank);
     const PeerProgress* back = theirs ? progress_with(*theirs, to.rank, p.link) : nullptr;
     const std::uint32_t here = outstanding(p);
@@ -290,7 +292,8 @@ class Judge {
           links[0] == "shm" || links[0] == "shared memory"});
   }
 
-  // An all_to_all_v sends nothing where a rank passes 0, so no message informs the receiver.
+  // In an all_to_all_v a rank whose count is 0 sends no message, so the receiver gets no
+  // information about the mismatch.
   void unequal_pair(const RankSnapshot& t, const OperationReport& op, const PeerProgress& p,
                     const RankSnapshot& peer) {
     const RankSnapshot &from = p.receives() ? peer : t, &to = p.receives() ? t : peer;
@@ -308,7 +311,7 @@ class Judge {
   }
 
   // Ranks of one call also wait for each other if a host is cut off: hosts that share a machine can
-  // read each other's recorders, while the control plane gets no heartbeat.
+  // read each other's recorders, although the control plane receives no heartbeat.
   void silent_circle() {
     for (const auto& [t, op] : circle_)
       if (silent(t->rank))
@@ -349,7 +352,7 @@ class Judge {
 
   const Evidence& evidence_;
   std::map<Rank, const RankSnapshot*> of_;
-  std::vector<const OperationReport*> lasting_;  // if a rank waits for long: the calls to consider
+  std::vector<const OperationReport*> lasting_;  // calls to consider if a rank has waited for long
   std::set<Rank> visited_;
   std::vector<Step> path_, circle_;
   std::vector<Finding> findings_;

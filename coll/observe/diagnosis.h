@@ -1,9 +1,10 @@
-// diagnose() finds out why a job hangs: a pure function of the snapshots of its ranks.
+// diagnose() determines why a job hangs: a pure function of the snapshots of its ranks.
 //
-// Every waiting rank has edges to the ranks it waits for (its operation's peers with outstanding
-// transfers). Following the edges ends at a root cause: a rank that is dead, stopped or
-// unresponsive, that never made the call, that passed other arguments, or that runs its own code; a
-// link that accepted bytes and did not deliver them; or a cycle of ranks in different calls.
+// Every waiting rank has edges to the ranks that it waits for (the peers with outstanding transfers
+// in its operation). Following the edges leads to a root cause: a rank that is dead, stopped or
+// unresponsive, that did not make the call, that passed different arguments, or that runs its own
+// code; a link that accepted bytes and did not deliver them; or a cycle of ranks in different
+// calls.
 #pragma once
 
 #include <string>
@@ -14,14 +15,14 @@
 
 namespace weft {
 
-// Causes in order of priority: the first cause found is the root cause, whatever else is wrong.
+// Causes in order of priority: the first cause that applies is the root cause.
 enum class Cause : std::uint8_t {
   kDead,        // a process has ended
   kStopped,     // a process is stopped by a signal or a debugger
   kSilent,      // a rank's host is unreachable or down
   kMismatch,    // ranks passed different arguments, or made different calls
   kNotCalled,   // a live rank has not made the call in which others wait
-  kNotWaiting,  // a rank made the call asynchronously, and then only runs its own code
+  kNotWaiting,  // a rank started the call asynchronously and does not progress it
   kCircle,      // ranks wait for each other, in calls in different orders
   kLink,        // bytes that were handed to a link do not arrive
   kUnknown,     // ranks wait for a rank without a snapshot
@@ -38,16 +39,18 @@ struct Evidence {
 struct Diagnosis {
   Cause cause = Cause::kNone;
   Rank rank = kNoRank;   // the root cause; kLink: the sender
-  Rank other = kNoRank;  // kMismatch: a rank that passed something else; kLink: the receiver
-  double waited_s = 0;   // the longest that any rank has waited
+  Rank other = kNoRank;  // kMismatch: a rank that passed other arguments; kLink: the receiver
+  double waited_s = 0;   // maximum over all ranks
   std::string text;      // one line: "rank 5 never called all_reduce #124 (last: #123, 41 s ago)"
-  bool other_order = false;        // kCircle: in several calls that wait for each other
+  // KCircle: the ranks are in several calls that wait for each other.
+  bool other_order = false;
   std::vector<std::string> edges;  // "rank 0 waits for rank 1 in all_reduce #124 (shm)"
 };
 
 Diagnosis diagnose(const Evidence& evidence);
 
-// The code of an operation that ends by this cause: kPeerFailed, kMismatch or kTimeout.
+// The status code of an operation that ends because of this cause: kPeerFailed, kMismatch or
+// kTimeout.
 Code code_of(Cause cause);
 
 // JSON, schema weft.doctor/1: the diagnosis and all the evidence.

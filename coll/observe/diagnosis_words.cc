@@ -1,5 +1,4 @@
-// Formats the sentences of a diagnosis.
-// Does not choose the cause: diagnosis.cc does.
+// Formats the sentences of a diagnosis. diagnosis.cc determines the cause.
 #include "coll/observe/diagnosis_words.h"
 
 #include <fmt/format.h>

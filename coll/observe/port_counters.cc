@@ -1,5 +1,5 @@
 // Reads the counters of ports and TCP connections, and detects signs of trouble in them.
-// Knows no operations.
+// Independent of operations.
 #include "coll/observe/port_counters.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@ namespace weft {
 
 namespace {
 
-// Retransmissions of all connections of the host.
+// Retransmissions of all TCP connections of the host.
 constexpr const char* kOfHost = "tcp.host_retransmits";
 
 }  // namespace
@@ -51,8 +51,9 @@ std::string PortCounters::trouble(int rail) const {
   const auto r = static_cast<std::size_t>(rail);
   CounterSnapshot now = read_rail(rails_[r]);
   const MutexLock lock(mutex_);
-  // A connection's count disappears when it closes, and only the host's count remains. A connection
-  // may also have opened and closed since the mark, which can be seen on a host with one rail.
+  // When a connection closes, its counters disappear, and only the host's counter includes its
+  // retransmissions. A connection may also have opened and closed since mark(); the host's counter
+  // shows this only on a host with one rail.
   if (!rails_[r].rdma && mark_[r].contains(kOfHost)) {
     const CounterSnapshot& then = mark_[r];
     const bool none = rails_.size() == 1 && now["tcp.retransmits"] <= then.at("tcp.retransmits");

@@ -1,5 +1,5 @@
-// Writes and reads snapshots as JSON, and reads the state of processes from /proc.
-// Does not know the recorder that snapshots come from.
+// Writes and reads snapshots as JSON, and reads the state of processes from /proc. Independent of
+// the recorder.
 #include "coll/observe/rank_snapshot.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ struct Stat {
   std::uint64_t born = 0;
 };
 
-// Fields 3 and 22 of /proc/PID/stat; the process name before them may contain anything.
+// Fields 3 and 22 of /proc/PID/stat; the process name before them may contain any characters.
 Stat read_stat(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
@@ -74,7 +74,7 @@ Enum named(const std::string& word) {
   if constexpr (std::is_same_v<Enum, OpState>)
     for (const OpState s : {OpState::kNone, OpState::kStarted, OpState::kDone, OpState::kFailed})
       if (word == name(s)) found = s;
-  // "?": the rank's record was damaged.
+  // "?": the record of the rank is damaged.
   if (!found && word != "?") throw Error(fmt::format("not a snapshot of a rank: '{}'", word));
   return found.value_or(Enum{});
 }

@@ -1,7 +1,7 @@
-// A snapshot is what is known of one rank at one moment: its last operations, the peers it waits
+// A snapshot is the state of one rank at one time: its last operations, the peers that it waits
 // for, its process. recorder.h takes snapshots, the job gathers them, diagnosis.h evaluates them.
 //
-// All times are ages in seconds at the moment of reading, so snapshots from different hosts are
+// All times are ages in seconds at the time of the snapshot, so snapshots from different hosts are
 // comparable.
 #pragma once
 
@@ -24,13 +24,13 @@ struct PeerProgress {
   Rank peer = kNoRank;     // world rank
   std::int32_t link = -1;  // index into RankSnapshot::links; -1: the board
   std::uint32_t sends_posted = 0, sends_done = 0, recvs_posted = 0, recvs_done = 0;
-  // If rails share messages: bits of the links that carry unfinished transfers.
+  // If rails share messages: bit masks of the links with unfinished transfers.
   std::uint32_t sends_on = 0, recvs_on = 0;
   bool receives() const { return recvs_posted > recvs_done; }
   bool sends() const { return sends_posted > sends_done; }
 };
 
-// The most peers in the report of one operation; further peers are left out.
+// Maximum number of peers in the report of one operation; further peers are omitted.
 inline constexpr std::size_t kMostPeers = 32;
 
 struct OperationReport : CallDescriptor {
@@ -38,9 +38,9 @@ struct OperationReport : CallDescriptor {
   OpState state = OpState::kNone;
   double started_s = 0;  // seconds ago
   double ended_s = 0;    // seconds ago; not for kStarted
-  // Set for an operation without progress for some milliseconds while its rank waited:
+  // Set for an operation that made no progress for some milliseconds while its rank waited:
   bool surveyed = false;
-  std::uint64_t part = 0;  // lane: the step that waits; the same number on all ranks
+  std::uint64_t part = 0;  // lane: the step that waits; numbered alike on all ranks
   std::uint64_t rounds = 0, rounds_done = 0;
   std::vector<PeerProgress> peers;  // peers with outstanding transfers first
 };
@@ -49,15 +49,16 @@ struct RankSnapshot {
   Rank rank = kNoRank;
   std::string host, machine;
   int pid = 0;
-  bool own = false;  // taken by the rank itself; otherwise by another rank of its machine
-  // As in /proc/PID/stat: R running, S sleeping, D in the kernel, T stopped, t traced, Z ended;
-  // X: the process is gone; L: the rank has left the job cleanly; ?: unknown.
+  bool own = false;  // taken by the rank itself, not by another rank of its machine
+  // As in /proc/PID/stat: R running, S sleeping, D uninterruptible sleep, T stopped, t traced, Z
+  // zombie; X: the process has ended; L: the rank has left the job cleanly; ?: unknown.
   char state = '?';
-  double waits_s = 0;       // how long the rank has waited in weft without progress; 0: not waiting
-  std::uint64_t begun = 0;  // operations begun so far
+  // Time that the rank has waited in weft without progress; 0: not waiting.
+  double waits_s = 0;
+  std::uint64_t begun = 0;         // number of operations started so far
   std::vector<std::string> links;  // "shm", "rail 0 (eth0)"
-  // Signs of trouble counted by this host's ports (port_counters.h), by rail; only in a rank's own
-  // snapshot.
+  // Signs of trouble in the counters of this host's ports (port_counters.h), by rail; only in a
+  // snapshot that a rank takes of itself.
   std::vector<std::string> counters;        // "rail 1 host h2: out_of_seq_request +299"
   std::vector<OperationReport> operations;  // the last ones, oldest first
 
@@ -70,13 +71,14 @@ std::string encode(const RankSnapshot& snapshot);
 RankSnapshot decode_snapshot(std::string_view text);  // throws Error on malformed text
 // Writes several snapshots as one text.
 std::string encode(const std::vector<RankSnapshot>& snapshots);
-// Parses such texts, skips malformed parts, prefers a rank's own snapshot, and sorts by rank.
+// Parses texts of encode(), skips malformed parts, prefers the snapshot that a rank took of itself,
+// and sorts by rank.
 std::vector<RankSnapshot> collect(const std::vector<std::string>& texts);
 
-// Returns the RankSnapshot::state of a process of this machine. X: the process is gone, or its pid
-// belongs to a process that did not start at `born` (0: any).
+// Returns the RankSnapshot::state of a process of this machine. X: the process has ended, or its
+// pid belongs to a process that did not start at `born` (0: any).
 char process_state(int pid, std::uint64_t born);
-// Returns the clock ticks from boot to the start of the process; 0 if unreadable.
+// Returns the start time of the process in clock ticks since boot; 0 if it cannot be read.
 std::uint64_t process_born(int pid);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Creates the book of a machine, writes this rank's page, and reads all pages. Does not interpret
-// the pages: diagnosis.cc does.
+// Creates the book of a machine, writes this rank's page, and reads all pages. diagnosis.cc
+// interprets them.
 #include "coll/observe/recorder.h"
 
 #include <errno.h>
@@ -25,10 +25,10 @@ using book::Page;
 using book::Record;
 using book::Survey;
 
-// Finished operations in a snapshot; it always has all unfinished ones.
+// Maximum number of finished operations in a snapshot, which always contains all unfinished ones.
 constexpr std::size_t kTold = 12;
 
-// The words of a record that its writer reads.
+// The words of a record that its own writer reads.
 constexpr std::size_t kNumber = offsetof(Record, number) / 8, kLast = sizeof(Record) / 8 - 1;
 static_assert(offsetof(Record, state) == 8 * kLast + 3 &&
               offsetof(Record, took_ms) == 8 * kLast + 4);
@@ -36,7 +36,7 @@ bool under_way(const SeqBox<Record>& box) noexcept {
   return (box.word(kLast) >> 24 & 3) == static_cast<std::uint64_t>(OpState::kStarted);
 }
 
-// Millisecond resolution suffices, and this clock costs a few loads.
+// A resolution of milliseconds is sufficient, and this clock costs only a few loads.
 std::uint64_t coarse_ns() noexcept {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -74,7 +74,7 @@ CallDescriptor call_of(const Record& r) {
   return c;
 }
 
-// What a rank sends to the other ranks of its machine.
+// The message of a rank to the other ranks of its machine.
 struct Hello {
   std::int32_t pid, fd;
   std::uint64_t job;
@@ -176,7 +176,8 @@ RankSnapshot BookView::read(int i) const {
   }
   auto& ops = t.operations;
   std::ranges::sort(ops, {}, &OperationReport::number);
-  // Keeps the last ones, the last one of every communicator, and all that are unfinished.
+  // Keeps the last operations, the last operation of every communicator, and all unfinished
+  // operations.
   std::map<std::pair<std::uint32_t, Rank>, std::uint64_t> last;
   for (const auto& o : ops) last[{o.comm, o.leader}] = o.number;
   const std::uint64_t from = ops.size() > kTold ? ops[ops.size() - kTold].number : 0;
@@ -214,7 +215,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   const std::size_t pages = neighbours.size();
   const bool first = neighbours[0] == me;
 
-  // The first rank of a machine creates the book; the others open it, and keep it open.
+  // The first rank of a machine creates the book; the other ranks open it and keep it open.
   std::unique_ptr<SharedRegion> region;
   const auto make_book = [&] {
     region = std::make_unique<SharedRegion>(
@@ -251,14 +252,15 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
       region = std::make_unique<SharedRegion>(
           SharedRegion::open(getpid(), fd_.get(), book_bytes(pages), SharedRegion::Others::kWrite));
     } else {
-      // Then the neighbors cannot read this page, and this rank cannot read theirs.
+      // In that case the machine's other ranks cannot read this page, and this rank cannot read
+      // theirs.
       log().info("weft: rank {}: no shared recorder with rank {}: {}: {}", me, neighbours[0], path,
                  strerror(errno));
       make_book();
     }
   }
-  reinterpret_cast<book::Head*>(region->data())->job.store(hello_of(0).job);  // all ranks store the
-                                                                              // same value
+  // All ranks store the same value.
+  reinterpret_cast<book::Head*>(region->data())->job.store(hello_of(0).job);
   const int fd = region->fd() >= 0 ? region->fd() : fd_.get();
   book_ = std::make_unique<BookView>(std::move(*region));
   page_ = &book_->page(mine_);
@@ -289,7 +291,7 @@ std::uint64_t Recorder::begin(const Record& packed, std::uint64_t sequence) noex
 
 void Recorder::end(std::uint64_t number, OpState state) noexcept {
   auto* box = &page_->records[number % book::kRecords];
-  if (box->word(kNumber) != number) {  // many operations began since
+  if (box->word(kNumber) != number) {  // the entry has been reused by later operations
     const auto is_it = [number](const auto& elder) { return elder.word(kNumber) == number; };
     box = std::ranges::find_if(page_->elders, is_it);
     if (box == std::end(page_->elders)) return;
@@ -298,8 +300,8 @@ void Recorder::end(std::uint64_t number, OpState state) noexcept {
   end(*box, state, static_cast<std::uint32_t>(took_ns / 1'000'000));
 }
 
-// Keeps the record of an unfinished call that `records` is about to overwrite, so that a hang
-// report still shows it. If `elders` is full, newer ones are lost.
+// Saves the record of an unfinished call that `records` is about to overwrite, so that a hang
+// report still contains it. If `elders` is full, the record is lost.
 void Recorder::keep(const SeqBox<Record>& box) noexcept {
   const auto place = std::ranges::find_if_not(page_->elders, under_way);
   Record r;

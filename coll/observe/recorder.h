@@ -1,12 +1,12 @@
-// The flight recorder keeps the last operations of a rank in memory that outlives its process.
+// The flight recorder stores the last operations of a rank in memory that outlives its process.
 //
 // All ranks of a machine share one memfd, the book; each rank writes its own page and may read the
-// others. The book lives as long as any of these ranks, so neighbors, and outsiders through
-// /proc/PID/fd, can read the page of a stopped or dead rank. The book has no name in /dev/shm that
-// could be left behind.
+// others. The book exists as long as any of these ranks, so the other ranks, and other processes
+// through /proc/PID/fd, can read the page of a stopped or dead rank. The book has no name in
+// /dev/shm, so no file remains after a crash.
 //
 // Each page has one writer (under the lock of the rank's Core), which never waits; a reader retries
-// if the writer wrote meanwhile.
+// if the writer changed the page during the read.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@
 
 namespace weft {
 
-// A seqlock: one thread writes the value, threads of any process read it. T: 8-byte words.
+// A seqlock: one thread writes the value, threads of any process read it. T consists of 8-byte
+// words.
 template <class T>
 class SeqBox {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0);
@@ -43,7 +44,7 @@ class SeqBox {
     for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
     version_.store(version + 2, std::memory_order_release);
   }
-  // Returns false if every attempt overlapped a write (or the writer died in one).
+  // Returns false if every attempt overlapped a write (or the writer died during a write).
   bool load(T& value) const noexcept {
     for (int attempt = 0; attempt < 1000; ++attempt) {
       std::uint64_t words[kWords];
@@ -87,7 +88,7 @@ struct Record {
 inline constexpr std::uint8_t kLane = 0x04, kDevice = 0x08, kReplay = 0x10, kUneven = 0x20,
                               kMessage = 0x40, kSends = 0x80;
 static_assert(sizeof(SeqBox<Record>) == 64);
-// Returns the record of a call that starts, without its number and its time.
+// Returns the record of a call that starts, without its number and its start time.
 Record pack(const CallDescriptor& call) noexcept;
 
 // The progress of a waiting operation.
@@ -101,21 +102,22 @@ struct Survey {
 inline constexpr std::uint32_t kReady = 1, kLeft = 2;  // kLeft: the rank left cleanly
 
 struct alignas(64) Page {
-  // The rank writes these fields once, before it sets `ready`.
+  // The rank writes the fields below once, before it sets `ready`.
   std::atomic<std::uint32_t> ready;  // kReady, kLeft
   std::int32_t rank, pid, fd, nlinks;
   std::uint64_t born;
   char host[kName];
   char link[kLinks][kName];
-  // An outsider increments `asked`; the rank's control thread gathers the snapshots of all ranks,
-  // writes them to a file (/proc/pid/fd/answer_fd), and sets `answered` to `asked`.
+  // Another process requests snapshots by incrementing `asked`; the rank's control thread then
+  // gathers the snapshots of all ranks, writes them to a file (/proc/pid/fd/answer_fd), and sets
+  // `answered` to `asked`.
   alignas(64) std::atomic<std::uint64_t> asked;
   std::atomic<std::uint64_t> answered, answer_bytes;
   std::atomic<std::int32_t> answer_fd;
   alignas(64) std::atomic<std::uint64_t> begun;
   std::atomic<std::uint64_t> waits_since_ns;  // 0: not waiting
   alignas(64) SeqBox<Record> records[kRecords];
-  SeqBox<Record> elders[kElders];  // unfinished when `records` reused their entry
+  SeqBox<Record> elders[kElders];  // unfinished operations whose entry in `records` was reused
   SeqBox<Survey> surveys[kSurveys];
 };
 
@@ -133,10 +135,10 @@ constexpr std::size_t kHeadBytes = (sizeof(Head) + 63) / 64 * 64;
 
 }  // namespace book
 
-// A reader's view of a book.
+// Read access to a book.
 class BookView {
  public:
-  // Throws Error if the region is not a book, or one of another version of weft.
+  // Throws Error if the region is not a book, or belongs to another version of weft.
   explicit BookView(SharedRegion region);
   std::uint64_t job() const { return head().job; }
   int size() const { return head().size; }
@@ -144,7 +146,7 @@ class BookView {
   const book::Page& page(int i) const;
   book::Page& page(int i);
   double age_s() const;
-  // Returns the snapshot of page i's rank: from the page and, for its process, from /proc.
+  // Returns the snapshot of page i's rank, from the page and from the process's files in /proc.
   RankSnapshot read(int i) const;
   char state(int i) const;  // see RankSnapshot::state
   // Returns read() of every page that is ready.
@@ -163,17 +165,17 @@ class Recorder {
            bool traces = false);
   bool any_traces() const noexcept { return any_traces_; }
 
-  // Records that an operation begins, and returns its number. `packed`: of pack(), for any
-  // sequence number.
+  // Records that an operation begins, and returns its number. `packed`: from pack(); its sequence
+  // number is replaced.
   std::uint64_t begin(const book::Record& packed, std::uint64_t sequence) noexcept;
   std::uint64_t begin(const CallDescriptor& call) noexcept {
     return begin(book::pack(call), call.sequence);
   }
   void end(std::uint64_t number, OpState state) noexcept;
-  // Records the end of an operation that took hardly any time.
+  // Records the end of an operation of negligible duration.
   void end_at_once(std::uint64_t number) noexcept;
 
-  // The progress of an operation that is stuck while this rank waits.
+  // The progress of an operation that makes none while this rank waits.
   struct Stalled {
     std::uint64_t number = 0, part = 0, rounds = 0, rounds_done = 0;
     std::vector<PeerProgress> peers;
@@ -186,7 +188,8 @@ class Recorder {
   std::uint64_t job() const { return book_->job(); }
   RankSnapshot own() const { return book_->read(mine_); }
   std::vector<RankSnapshot> of_this_machine() const { return book_->read_all(); }
-  // The snapshots of this rank, and of its machine's ranks that are stopped, dead or have left.
+  // The snapshots of this rank, and of the ranks of its machine that are stopped, dead or have
+  // left.
   std::vector<RankSnapshot> own_and_mute() const;
   void leave() noexcept { page_->ready.store(book::kLeft, std::memory_order_release); }
   book::Page& page() { return *page_; }
@@ -196,7 +199,7 @@ class Recorder {
   void keep(const SeqBox<book::Record>& box) noexcept;
 
   std::unique_ptr<BookView> book_;
-  Fd fd_;  // lets outsiders open the book
+  Fd fd_;  // keeps the book accessible to other processes
   int mine_ = 0;
   book::Page* page_ = nullptr;
   bool stalled_ = false, any_traces_ = false;

@@ -1,5 +1,5 @@
-// Collects the events of a rank, aligns its clock with rank 0's, and writes the trace.
-// Does not know the runtime, which reports the operations.
+// Collects the events of a rank, aligns its clock with rank 0's, and writes the trace. The runtime
+// reports the operations.
 #include "coll/observe/trace.h"
 
 #include <fmt/format.h>
@@ -23,11 +23,11 @@
 namespace weft {
 namespace {
 
-// About 200 MB; later events are counted and dropped.
+// Limit of about 200 MB; later events are counted and dropped.
 constexpr std::size_t kMostEvents = 3'000'000;
 constexpr int kAlignments = 8;
 
-// Escapes a JSON string. A host's name has no control characters.
+// Escapes a JSON string. The name of a host contains no control characters.
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -52,7 +52,8 @@ const char* verb_of(const CallDescriptor& call) {
   return call.message ? call.sends ? "send" : "recv" : name(call.collective);
 }
 
-// Events of a track must not overlap: each goes to the first of several tracks that is free.
+// Events of a track must not overlap: each event is assigned to the first of several tracks that is
+// free.
 class Tracks {
  public:
   std::size_t place(std::uint64_t begin, std::uint64_t end) {
@@ -88,7 +89,7 @@ class Trace::Traced final : public Decorator {
       if (found == open_.end()) continue;
       const Open& o = found->second;
       const auto number = trace_.number_of_.find(static_cast<std::uint32_t>(out[i].id >> 32));
-      // The round is stored with the bits below it: channel and step.
+      // The round is stored in the bits above channel and step.
       trace_.add({o.begin_ns, now, o.bytes, number == trace_.number_of_.end() ? 0 : number->second,
                   static_cast<std::uint32_t>(o.tag) & ((1u << (kRoundBits + kOrdinalBits)) - 1),
                   o.peer, static_cast<std::int16_t>(link_), o.kind, out[i].code == Code::kOk});
@@ -145,7 +146,7 @@ void Trace::end(std::uint64_t number, bool ok) {
   open_.erase(found);
 }
 
-// No rank leaves an all_gather before all have entered it, which gives two bounds per round.
+// No rank leaves an all_gather before all ranks have entered it, so each round gives two bounds.
 void Trace::align(Job& job) {
   std::uint64_t entered = 0, left = 0;
   for (int i = 0; i <= kAlignments; ++i) {

@@ -1,8 +1,9 @@
 // A trace records every operation of one rank, and its transfers on every link with their bytes,
-// for people and Perfetto. It stays in memory until write() makes Chrome trace events (JSON) of it.
+// for users and for Perfetto. It stays in memory until write() converts it to Chrome trace events
+// (JSON).
 //
-// A trace exists only if WEFT_TRACE asks for one, and wraps the transports: otherwise it costs
-// nothing. Not thread-safe: used under the lock of the rank's Core.
+// A trace is created only if WEFT_TRACE is set, and wraps the transports: otherwise it has no cost.
+// Not thread-safe: used under the lock of the rank's Core.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ namespace weft {
 
 class Trace {
  public:
-  // path: this rank's file; empty: writes no file, and only helps to align the clocks.
+  // path: the file of this rank; if empty, the trace writes no file, and only takes part in
+  // align().
   Trace(std::string path, Rank rank, std::string host, std::vector<std::string> links);
 
   // Returns a transport that traces the transfers of `inner`.
@@ -30,26 +32,26 @@ class Trace {
 
   void begin(std::uint64_t number, const CallDescriptor& call);
   void end(std::uint64_t number, bool ok);
-  // Associates the transfers of this id with the operation of this number.
+  // Associates the transfers with this id with the operation with this number.
   void name_transfers(std::uint32_t id_high, std::uint64_t number) { number_of_[id_high] = number; }
   void forget_transfers(std::uint32_t id_high) { number_of_.erase(id_high); }
 
-  // Records the program's name of the communicator, and its world ranks: the calls in the file
-  // refer to a communicator by its number only.
+  // Records the communicator's name in the program, and its world ranks: the calls in the file
+  // contain only the number of a communicator.
   void name_communicator(std::uint32_t id, std::string name, std::vector<Rank> ranks) {
     communicators_.push_back({id, std::move(name), std::move(ranks)});
   }
 
-  // Measures how far this rank's clock is ahead of rank 0's, with messages of the control plane.
-  // All ranks call it at the same time; each call narrows the bounds.
+  // Measures the offset between this rank's clock and rank 0's, with messages of the control plane.
+  // All ranks call it at the same time; each call narrows the bounds of the offset.
   void align(Job& job);
-  // Sets the offset to 0 if the bounds include 0: ranks of one machine share a clock, except in a
+  // Sets the offset to 0 if 0 is within the bounds: ranks of one machine share a clock, except in a
   // time namespace.
   void aligned() {
     if (offset_low_ <= 0 && offset_high_ >= 0) offset_low_ = offset_high_ = 0;
   }
 
-  void write() const noexcept;  // logs its failure
+  void write() const noexcept;  // logs a failure
 
  private:
   class Traced;
@@ -85,13 +87,13 @@ class Trace {
   std::uint64_t dropped_ = 0;
   std::int64_t offset_low_ = INT64_MIN / 4, offset_high_ = INT64_MAX / 4;  // ns
   std::size_t job_ranks_ = 0;
-  std::uint64_t job_ = 0;  // rank 0's clock at the first alignment: the same on all ranks of a job
+  std::uint64_t job_ = 0;  // rank 0's clock at the first alignment, which identifies the job
 };
 
 // "trace.json" of rank 3: "trace.rank3.json"
 std::string file_of_rank(const std::string& path, Rank rank);
-// The file of the World that the `times`-th shrink() created, which numbers its ranks anew; earlier
-// files show what led to the failure. "trace.json": "trace.shrunk1.json"
+// The file of the World that the `times`-th shrink() created, in which ranks have new numbers;
+// earlier files contain the events before the failure. "trace.json": "trace.shrunk1.json"
 std::string file_after_shrink(const std::string& path, int times);
 
 }  // namespace weft

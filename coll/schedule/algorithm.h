@@ -13,12 +13,13 @@ namespace weft {
 
 // A port that is slower than the other hosts' ports on its rail.
 struct SlowPort {
-  int host = 0, local = 0;  // index into Shape::hosts; index in that host of the port's rank
-  double rate = 1;          // relative to the other hosts' ports; 0: dead
+  // Index into Shape::hosts; the port's rank, as an index within that host.
+  int host = 0, local = 0;
+  double rate = 1;  // relative to the other hosts' ports; 0: dead
   bool operator==(const SlowPort&) const = default;
 };
 
-// Everything that an algorithm may know about the job. Ranks are ranks of the communicator.
+// The properties of a job that an algorithm depends on. Ranks are ranks of the communicator.
 struct Shape {
   Rank rank = 0;
   int nranks = 1;

@@ -1,5 +1,5 @@
-// all_to_all: every rank has a block for every other rank. Chunk source * n + destination is the
-// block that rank `source` has for rank `destination`.
+// all_to_all: every rank sends a block to every other rank. Chunk source * n + destination is the
+// block from rank `source` to rank `destination`.
 #include <algorithm>
 
 #include "coll/schedule/building_blocks.h"
@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// The block that rank `source` has for rank `destination`, both modulo n.
+// The block from rank `source` to rank `destination`, both modulo n.
 struct PairBlocks {
   int n;
   Chunks operator()(Rank source, Rank destination) const {
@@ -20,9 +20,10 @@ Schedule of_blocks(const Shape& shape) {
   return empty_schedule(shape, shape.nranks * shape.nranks);
 }
 
-// Step i sends to the rank i ahead and receives from the rank i behind, so that no rank is the
-// target of all others at once. With uniform hosts, step i goes i / g hosts and i % g local indices
-// ahead, and the ranks of a host start at different hosts, which also spreads pairs of hosts.
+// In step i a rank sends to the rank i positions ahead and receives from the rank i positions
+// behind, so that no rank receives from all others at once. If all hosts have the same number of
+// ranks, step i goes i / g hosts and i % g local indices ahead, and the ranks of a host start at
+// different hosts, which also spreads the traffic over pairs of hosts.
 Schedule pairwise_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
   const PairBlocks block{shape.nranks};
@@ -52,8 +53,8 @@ Schedule pairwise_schedule(const Shape& shape) {
   return s;
 }
 
-// Bruck et al., 1997: a block for the rank d ahead travels in hops of the powers of two that add up
-// to d, smallest first. All blocks that take the same hop share one message.
+// Bruck et al., 1997: a block for the rank at distance d is forwarded in hops, one for each power
+// of two in d, smallest first. All blocks that take the same hop share one message.
 Schedule bruck_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
   const PairBlocks block{shape.nranks};
@@ -74,9 +75,9 @@ Schedule bruck_schedule(const Shape& shape) {
   return s;
 }
 
-// Inside the host first, to the rank on the destination's rail, then along the rails: one message
-// carries the blocks of all ranks of this host. A rank that represents no rail
-// (CommonRails::served) gets its blocks from a rank of its host that does.
+// A block first moves within its host, to the rank on the destination's rail, then along that rail:
+// one message contains the blocks of all ranks of the host. A rank that represents no rail
+// (CommonRails::served) receives its blocks from a rank of its host that represents one.
 Schedule hierarchical_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
   const PairBlocks block{shape.nranks};
@@ -86,8 +87,8 @@ Schedule hierarchical_schedule(const Shape& shape) {
   const std::vector<Rank> here = rails.host();
   const int me = static_cast<int>(std::ranges::find(here, shape.rank) - here.begin());
   const Group host{here, me};
-  // Calls f with the blocks that `from` sends to the i-th rank of this host: those that this rank
-  // forwards along its rail, and its own.
+  // Calls f with the blocks that `from` sends to the i-th rank of this host: its own block for that
+  // rank, and the blocks that the rank forwards along its rail.
   const auto by_way_of = [&](Rank from, int i, auto f) {
     if (i >= n) return f(block(from, here[i]));
     for (int ahead = 1; ahead <= nhosts; ++ahead) {  // so that hosts do not all send to one
@@ -121,12 +122,12 @@ Schedule hierarchical_schedule(const Shape& shape) {
         s.recv(rail.at(back), block(from, end), kRailChannel, true);
       });
   }
-  // From the rank on the rail to the ranks of this host that represent no rail.
+  // Forwards blocks from the rank on the rail to the ranks of this host that represent no rail.
   for (int l = 0; l < n; ++l)
     for (const Rank end : rails.served(l, h)) {
       const Rank by = rails.rail(l)[h];
       if (end == by || (shape.rank != by && shape.rank != end)) continue;
-      bool joined = false;  // not joined with blocks from this host
+      bool joined = false;  // not joined with messages that contain only blocks from this host
       for (Rank from = 0; from < shape.nranks; ++from) {
         if (layout.host_of(from) == h) continue;
         if (shape.rank == by)

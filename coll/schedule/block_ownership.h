@@ -1,9 +1,10 @@
 // BlockOwnership: which ranks contribute a block to a collective, and which ranks must hold the
-// block at the end. The checker proves it; the plan lays out the user's buffers by it.
+// block at the end. The checker verifies schedules against it, and the plan uses it for the layout
+// of the user's buffers.
 //
 // A block is the part of a message that belongs to one rank (all_gather, reduce_scatter, gather,
-// scatter), or that one rank has for another (all_to_all: block source * n + destination). The
-// other collectives have no blocks: their answers hold for every chunk, and `block` is ignored.
+// scatter), or that one rank sends to another (all_to_all: block source * n + destination). The
+// other collectives have no blocks: their answers apply to every chunk, and `block` is ignored.
 #pragma once
 
 #include "coll/footprint.h"

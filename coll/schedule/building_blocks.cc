@@ -1,5 +1,4 @@
-// Builds the groups of a rank (Layout) and cuts chunks for the algorithm files.
-// Knows no algorithm.
+// Builds the groups of a rank (Layout) and cuts ranges of chunks, independent of any algorithm.
 #include "coll/schedule/building_blocks.h"
 
 #include <algorithm>

@@ -20,15 +20,16 @@
 
 namespace weft {
 
-// Channels of hierarchical algorithms: one for messages inside a host, one for those along a rail.
+// Channels of hierarchical algorithms: one for messages within a host, one for messages along a
+// rail.
 constexpr int kHostChannel = 0;
 constexpr int kRailChannel = 1;
-// With unequal ports (unequal_ports.cc): the exchange among the hosts that are not slow; messages
-// that a rank of such a host forwards to or from a local rank on another rail; and messages
-// straight to or from a slow host.
+// Channels of unequal_ports.cc: the exchange among hosts without slow ports; messages that a rank
+// of such a host forwards to or from a local rank on another rail; and messages sent directly to or
+// from a host with slow ports.
 constexpr int kDirectChannel = 2, kDetourChannel = 3, kSlowChannel = 4;
 
-// direct.cc: every member exchanges data with every other, n - 1 messages each, one step deep.
+// direct.cc: every member exchanges data with every other member: n - 1 messages each, in one step.
 void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 void direct_all_gather(Schedule& s, Group g, Chunks c, int channel);
 void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel);  // every member sends all of c
@@ -51,18 +52,17 @@ template <int kRadix>
 void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 template <int kRadix>
 void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
-// Returns the member to put at each of n places, so that the first steps of a
-// halving_reduce_scatter, which move the most bytes, are between neighbors. Empty if the steps are
-// circulant.
+// Returns an order of the n members for halving_reduce_scatter in which its first steps, which move
+// the most bytes, are between neighbors. Empty if the steps are circulant.
 std::vector<int> near_first(int n, int radix);
 
-// rooted.cc: circulant_classes(n) trees of depth ceil(lg n) or one more, one for each part; a
-// member sends each chunk at most once.
+// rooted.cc: the message has circulant_classes(n) parts, and each part has its own tree of depth
+// ceil(lg n) or ceil(lg n) + 1. A member sends each chunk at most once.
 int circulant_classes(int n);
 void circulant_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 void circulant_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
 
-// tree.cc: binomial, ceil(lg n) steps.
+// tree.cc: binomial tree, ceil(lg n) steps.
 void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 void binomial_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
 // Reduces to member 0 and broadcasts from there: 2 (n - 1) messages, the fewest possible.
@@ -84,11 +84,13 @@ class Layout {
   Group host() const { return {hosts()[host_], local_}; }       // the ranks of this host
   Group rail() const { return {rail_, host_}; }                 // same local index; uniform hosts
   int nhosts() const { return static_cast<int>(hosts().size()); }
-  int per_host() const { return static_cast<int>(hosts()[host_].size()); }  // on this host
+  // Number of ranks on this host.
+  int per_host() const { return static_cast<int>(hosts()[host_].size()); }
   int my_host() const { return host_; }
   int my_local() const { return local_; }
   const std::vector<std::vector<Rank>>& hosts() const { return *hosts_; }
-  // One rank per host, to represent it: the rank with the root's local index, or the first.
+  // The rank that represents each host: the rank with the root's local index, or the host's first
+  // rank.
   std::vector<Rank> heads(Rank root) const;
   int host_of(Rank r) const { return host_of_[r]; }
   int local_of(Rank r) const { return local_of_[r]; }
@@ -105,7 +107,8 @@ class Layout {
 bool any_shape(const Shape& shape);
 bool uniform_hosts(const Shape& shape);  // every host has the same number of ranks
 Schedule empty_schedule(const Shape& shape, int nchunks);
-// The number of schedules that this thread has started to build: the cost of a choice.
+// The number of schedules that this thread has started to build, which measures the cost of a
+// choice.
 std::uint64_t schedules_built();
 
 // Algorithms of one building block over all ranks, with one chunk per rank or one chunk in all.
@@ -150,12 +153,12 @@ class CommonRails {
   CommonRails(const Shape& shape, const Layout& layout);
   int count() const { return static_cast<int>(rails_.size()); }
   const std::vector<Rank>& rail(int i) const { return rails_[i]; }
-  // The ranks of a host whose blocks go along rail i: its representative, and its share of the
-  // ranks without a rail, which are assigned round-robin over all hosts.
+  // The ranks of a host whose blocks use rail i: the rail's representative, and its share of the
+  // ranks that represent no rail, which are assigned round-robin across all hosts.
   const std::vector<Rank>& served(int i, int host) const {
     return served_[static_cast<std::size_t>(host) * rails_.size() + static_cast<std::size_t>(i)];
   }
-  // The ranks of this host: the rails' representatives, then the others.
+  // The ranks of this host: first the representatives of the rails, then the other ranks.
   std::vector<Rank> host() const;
 
  private:
@@ -165,10 +168,11 @@ class CommonRails {
   std::set<Rank> taken_;
 };
 
-// Part l of the message goes along rail l of `rails`, cut into `pieces` chunks.
+// Part l of the message uses rail l of `rails`, and is cut into `pieces` chunks.
 Schedule parts_by_rail(const Shape& shape, int rails, int pieces);
 
-// Like direct_reduce_scatter() and direct_all_gather(), but only the first `owners` have parts.
+// Variants of direct_reduce_scatter() and direct_all_gather() in which only the first `owners`
+// members own parts.
 void reduce_to_owners(Schedule& s, Group g, int owners);
 void gather_from_owners(Schedule& s, Group g, int owners);
 
@@ -177,14 +181,14 @@ enum class Along { kRing, kHalving, kHalving4 };
 RailBlock reduce_scatter_along(Along way);
 RailBlock all_gather_along(Along way);
 
-// rail_order.cc: the order in which the hosts exchange along their rails, chosen so that few bytes
+// rail_order.cc: the order in which hosts exchange along their rails. It minimizes the bytes that
 // cross the uplinks of leaves (Shape::leaf).
 class RailOrder {
  public:
   RailOrder(const Shape& shape, Along way);
   const Shape& shape() const { return shape_; }  // with the hosts in this order
-  // Steps of one rank. `rail` has one rank per host, in this order; rail[place] is this rank. After
-  // reduce_scatter() and before all_gather() it holds part `place` of c.
+  // Add the steps of one rank. `rail` contains one rank per host, in this order; rail[place] is
+  // this rank. After reduce_scatter() and before all_gather() this rank holds part `place` of c.
   void reduce_scatter(Schedule& s, const std::vector<Rank>& rail, int place, Chunks c) const;
   void all_gather(Schedule& s, const std::vector<Rank>& rail, int place, Chunks c) const;
 
@@ -194,14 +198,14 @@ class RailOrder {
 
   Shape shape_;
   Along way_;
-  int leaves_ = 1;         // of equally many hosts each, interleaved in the order
+  int leaves_ = 1;         // all with the same number of hosts, interleaved in the order
   std::vector<int> bine_;  // by place: the member of a Bine butterfly; empty: none
 };
 
-// unequal_ports.cc: all_reduce with slow ports on some hosts.
-// Returns the hosts with slow ports (Shape::slow_ports), ascending; empty if
-// unequal_ports_all_reduce() does not apply: no slow ports, all hosts slow, all ports of a host
-// dead, unequal numbers of ranks per host, or a fixed order of additions.
+// unequal_ports.cc: all_reduce when some hosts have slow ports. Returns the hosts with slow ports
+// (Shape::slow_ports), ascending. Empty if unequal_ports_all_reduce() does not support the shape:
+// no host or every host has slow ports, all ports of a host are dead, hosts have different numbers
+// of ranks, or the order of additions is fixed.
 std::vector<int> slow_hosts(const Shape& shape);
 Schedule unequal_ports_all_reduce(const Shape& shape, RailBlock reduce_scatter,
                                   RailBlock all_gather);

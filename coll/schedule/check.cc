@@ -1,5 +1,5 @@
-// Proves schedules by running them on symbols. check_graph.h orders the steps; this file says what
-// a step does to the values, and which values a rank must hold at the end.
+// Verifies schedules by symbolic execution. check_graph.h orders the steps; this file defines how a
+// step changes the values, and which values a rank must hold at the end.
 //
 // The value of a chunk on a rank is a few 64-bit words:
 //   sum         contributions: rank r contributes token(r, chunk), a random word; a reduction adds.
@@ -36,7 +36,7 @@ Word mix(Word x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-// Never 0, which means "unwritten".
+// Never returns 0, which marks an unwritten chunk.
 Word token(Rank rank, int chunk) {
   return mix(mix(static_cast<Word>(rank) << 32 | static_cast<std::uint32_t>(chunk))) | 1;
 }
@@ -169,7 +169,7 @@ std::string Checker::malformed() const {
   return malformed_layout();
 }
 
-// Checks that no chunk is touched after another chunk has taken its place.
+// Checks that no step accesses a chunk after another chunk has overwritten its slot.
 std::string Checker::misplaced(const Schedule& s) const {
   if (s.place.empty()) return {};
   if (static_cast<int>(s.place.size()) != nchunks_)
@@ -270,8 +270,8 @@ void Checker::finish(const StepGraph& graph, int i) {
   }
 }
 
-// Runs when the last step of a reduction is done: all sources have arrived, and nothing else has
-// touched the chunks since its first step.
+// Called when the last step of a reduction is done: all sources have arrived, and no other step has
+// accessed the chunks since the reduction's first step.
 void Checker::reduce(const StepGraph& graph, int last) {
   const Rank rank = graph.owner(last);
   const Chunks chunks = graph.step(last).at;

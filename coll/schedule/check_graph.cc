@@ -1,5 +1,5 @@
-// Builds the graph of all ranks' steps, pairs the transfers, and visits the events in order.
-// Does not know what a step does to values: check.cc does.
+// Builds the graph of all ranks' steps, matches the transfers, and visits the events in order.
+// check.cc defines how a step changes values.
 #include "coll/schedule/check_graph.h"
 
 #include <fmt/format.h>
@@ -85,7 +85,7 @@ std::string StepGraph::match() {
 template <class F>
 void StepGraph::each_data_edge(Rank rank, F f) const {
   const Schedule& s = schedules_[rank];
-  // Per chunk: the last step that wrote it, and a list of the steps that have read it since.
+  // Per chunk: the last step that wrote it, and a list of the steps that have read it since then.
   struct Reader {
     int step, next;
   };
@@ -106,7 +106,7 @@ void StepGraph::each_data_edge(Rank rank, F f) const {
         readers[c] = static_cast<int>(pool.size()) - 1;
         continue;
       }
-      if (readers[c] < 0) after(writer[c]);  // else the readers already follow it
+      if (readers[c] < 0) after(writer[c]);  // otherwise the writer's readers already precede it
       for (int r = readers[c]; r >= 0; r = pool[r].next) after(pool[r].step);
       if (!s.place.empty() && s.place[c] >= 0) {
         const int before = std::exchange(there.try_emplace(s.place[c], c).first->second, c);
@@ -176,8 +176,8 @@ std::string StepGraph::run(int credits, const std::function<std::string(int, Eve
   return static_cast<int>(queue.size()) == nodes ? std::string{} : deadlock(credits, waiting);
 }
 
-// Walks back from an event that never happened, each time to an event that it waits for, until one
-// repeats: that is the cycle.
+// Walks back from an event that never happened, each time to an event that it depends on, until an
+// event repeats, which closes the cycle.
 std::string StepGraph::deadlock(int credits, const std::vector<int>& waiting) const {
   std::vector<int> cause(waiting.size(), -1);
   each_edge(credits, [&](int from, int to) {

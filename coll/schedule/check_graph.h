@@ -1,4 +1,4 @@
-// The checker's graph of all ranks' steps says which event must happen before which.
+// The checker's graph of all ranks' steps: a partial order of events.
 //
 // A step is two events. kPosted: a send takes the values of its chunks; a receive takes the message
 // from its channel. kDone: the send's chunks may be written again; the receive has changed its
@@ -19,9 +19,10 @@
 //               done of send i (synchronous)
 //
 // A send blocks later steps only through its data and its channel, so two ranks that send to each
-// other before they receive do not deadlock. The engine enforces the data order and the transfers;
-// FIFO and credits are the least that any transport grants, so a schedule without a cycle here runs
-// on all of them. A transport that grants more might run a schedule that is rejected here.
+// other before they receive do not deadlock. The engine enforces the data order and the transfers.
+// FIFO and credits are the minimum that any transport guarantees, so a schedule without a cycle in
+// this graph runs on every transport. A transport with stronger guarantees might run a schedule
+// that the checker rejects.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,9 @@ class StepGraph {
   // Pairs the transfers. Returns the fault, if any: a step without a partner, or partners with
   // different chunks.
   std::string match();
-  // Visits the events in an order that respects the graph, until a visit returns a fault. Call
-  // match() first. For a deadlock, the returned fault says which step waits for which.
+  // Visits the events in an order that respects the graph, until a visit returns a fault. Requires
+  // match(). For a deadlock, the returned fault lists the steps of the cycle, each with the step it
+  // waits for.
   std::string run(int credits, const std::function<std::string(int step, Event)>& visit) const;
 
   int nsteps() const { return static_cast<int>(owner_.size()); }
@@ -67,11 +69,12 @@ class StepGraph {
   std::string deadlock(int credits, const std::vector<int>& waiting) const;
 
   std::span<const Schedule> schedules_;
-  std::vector<int> offset_;    // number of each rank's first step
-  std::vector<Rank> owner_;    // by step
-  std::vector<int> partner_;   // by step: the other end of the transfer
-  std::vector<int> previous_;  // by step: the previous one on its channel and direction, or -1
-  std::vector<int> last_;      // by step: the last step of its reduction, otherwise the step itself
+  std::vector<int> offset_;   // number of each rank's first step
+  std::vector<Rank> owner_;   // by step
+  std::vector<int> partner_;  // by step: the other end of the transfer
+  // By step: the previous step on the same channel and in the same direction, or -1.
+  std::vector<int> previous_;
+  std::vector<int> last_;  // by step: the last step of its reduction, otherwise the step itself
   // The sends, sorted by channel, and the index at which each channel begins.
   std::vector<int> sends_, channel_begin_;
 };

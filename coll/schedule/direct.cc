@@ -1,10 +1,11 @@
-// The direct algorithms: every pair of ranks exchanges data. Among ranks that share memory nothing
-// is faster: a rank reads each byte once, in place, and reduces all sources in one pass.
+// The direct algorithms: every pair of ranks exchanges data. No algorithm is faster among ranks
+// that share memory: a rank reads each byte once, in place, and reduces all sources in one pass.
 #include "coll/schedule/building_blocks.h"
 
 namespace weft {
 
-// Members send in the order me + 1, me + 2, ..., so that no member is the target of all at once.
+// Members send in the order me + 1, me + 2, ..., so that no member receives from all others at
+// once.
 void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel) {
   const int n = g.size();
   for (int i = 1; i < n; ++i) s.send(g.at(g.me + i), c.part(g.me + i, n), channel);
@@ -17,7 +18,8 @@ void direct_all_gather(Schedule& s, Group g, Chunks c, int channel) {
   for (int i = 1; i < n; ++i) s.recv(g.at(g.me - i), c.part(g.me - i, n), channel);
 }
 
-// The sends come first since they carry the rank's own value; the reduction waits for them.
+// The sends precede the reduction since they send this rank's original value; the reduction waits
+// for them.
 void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel) {
   for (int i = 1; i < g.size(); ++i) s.send(g.at(g.me + i), c, channel);
   for (int i = 1; i < g.size(); ++i) s.recv_reduce(g.at(g.me - i), c, channel);

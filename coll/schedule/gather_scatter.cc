@@ -1,10 +1,9 @@
-// gather and scatter: the root exchanges blocks with all ranks directly; along all rails of its
-// host, with the help of its neighbors; or through a binomial tree, whose ranks forward the blocks
-// of their subtree in one message.
+// gather and scatter. The root exchanges blocks either with all ranks directly, or along all rails
+// of its host with its local ranks as forwarders, or through a binomial tree whose ranks send the
+// blocks of their subtree in one message.
 //
-// The tree takes the ranks host after host, so with a power of two ranks per host it crosses
-// between hosts as rarely as possible. Chunk i belongs to the i-th rank in this order.
-// between hosts only as often as it must. Chunk i belongs to the i-th rank in this order.
+// The tree orders the ranks host by host, so with a power of two ranks per host it has the minimum
+// number of messages between hosts. Chunk i belongs to the i-th rank in this order.
 #include <algorithm>
 #include <bit>
 
@@ -24,15 +23,16 @@ Schedule direct_scatter_schedule(const Shape& shape) {
   return s;
 }
 
-// Member v, counted from the root, of a binomial tree. Its subtree covers low() members from v on;
-// size() clips a subtree to n.
+// Member v, relative to the root, of a binomial tree. Its subtree contains low() members from v on;
+// size() limits it to the n members that exist.
 struct Subtree {
   int n, root, v;
   int low() const { return v == 0 ? static_cast<int>(std::bit_ceil(unsigned(n))) : v & -v; }
   int size(int of, int mask) const { return std::min(mask, n - of); }
 };
 
-// Calls f with the chunks of `count` members from v on, modulo n; all of them share one message.
+// Calls f with the chunks of `count` members from v on, modulo n; all these chunks share one
+// message.
 template <class F>
 void each_range(const Schedule& s, int root, int v, int count, F f) {
   bool joined = false;
@@ -88,8 +88,8 @@ Schedule tree_scatter_schedule(const Shape& shape) {
   return t.s;
 }
 
-// The path of a block between the root and a rank of another host: along a rail, from `near` on the
-// root's host to `far`. Its owner `end` may differ from `far` if hosts differ in size.
+// The path of a block between the root and a rank of another host, along a rail from `near` on the
+// root's host to `far`. If hosts differ in size, the block's owner `end` may differ from `far`.
 struct Way {
   Rank near, far, end;
 };
@@ -98,7 +98,7 @@ struct Way {
 // rails always have blocks to move.
 struct Ways {
   explicit Ways(const Shape& shape) : layout(shape), home(layout.host_of(shape.root)) {
-    constexpr int kPlaces = 8;  // a rank forwards few blocks at a time
+    constexpr int kPlaces = 8;  // slots: a rank forwards few blocks at the same time
     const CommonRails rails(shape, layout);
     s = empty_schedule(shape, shape.nranks);
     s.rail_hops = 1;

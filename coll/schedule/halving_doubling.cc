@@ -1,8 +1,8 @@
-// Halving and doubling, with one or more partners per step: few steps per pass, optimal in bytes
-// for every number of ranks. If n is a product of small factors, each step divides the range by a
-// factor, and the ranks that differ in that digit exchange its parts (Rabenseifner, 2004, for
-// powers of two); otherwise the steps are circulant (Traeff, 2023). No member folds its data into
-// another's, so no rank count costs extra bandwidth.
+// Halving and doubling with one or more partners per step: few steps per pass, and the minimum
+// number of bytes for every number of ranks. If n is a product of small factors, each step divides
+// the range by a factor, and the ranks that differ in the corresponding digit exchange its parts
+// (Rabenseifner, 2004, for powers of two); otherwise the steps are circulant (Traeff, 2023). No
+// member folds its data into another member's, so no number of ranks costs extra bandwidth.
 #include <algorithm>
 #include <vector>
 
@@ -20,10 +20,10 @@ std::vector<int> factors(int n, int radix) {
   return all;
 }
 
-// A step among the members whose numbers differ in one digit only.
+// A step among the members whose numbers differ in one digit.
 struct Digit {
-  int members;  // how many
-  int stride;   // between their numbers
+  int members;  // number of members in the exchange
+  int stride;   // difference of their numbers
   // The aligned range of `stride` members that contains i.
   Chunks range(Chunks c, int i, int n) const {
     return parts(c, i / stride * stride, i / stride * stride + stride, n);
@@ -41,11 +41,11 @@ std::vector<Digit> digits(int n, int radix) {
   return all;
 }
 
-// R[i] of member me is part (me - i) modulo n. In the step a -> b = ceil(a / radix) it sends R[j b,
-// (j + 1) b) to member me - j b, for each j, and adds what it receives from me + j b. Calls f(j b,
-// length of the range), from a = n down. Ranges that wrap take two messages: counting down from its
-// own part, member 0 has the most of them, and the engine cuts messages by the schedule of member 0
-// (coll/engine/outline.h).
+// R[i] of member me is part (me - i) modulo n. In the step from a to b = ceil(a / radix), the
+// member sends R[j b, (j + 1) b) to member me - j b for each j, and reduces the messages from
+// members me + j b. Calls f(j b, length of the range), from a = n down. A range that wraps around
+// needs two messages. Ranges go down from a member's own part, so that member 0 has the most such
+// ranges: the engine cuts messages by the schedule of member 0 (coll/engine/outline.h).
 template <class F>
 void each_skip(int a, int radix, F f) {
   if (a == 1) return;

@@ -1,7 +1,7 @@
-// The rail-aware algorithms work inside the host, along each rail, then inside the host again. A
-// rank exchanges with other hosts only at its own local index, so no message crosses from rail to
-// rail, and hosts exchange the fewest bytes possible (2 (H-1)/H of the message per host, split over
-// its rails). Messages inside a host use channel 0, messages along a rail channel 1.
+// The rail-aware algorithms exchange within the host, then along each rail, then within the host
+// again. A rank exchanges with other hosts only at its own local index, so no message crosses
+// between rails, and hosts exchange the minimum number of bytes (2 (H-1)/H of the message per host,
+// split over its rails). Messages within a host use channel 0, messages along a rail channel 1.
 #include <algorithm>
 
 #include "coll/schedule/building_blocks.h"
@@ -11,9 +11,9 @@ namespace {
 
 using Block = RailBlock;
 
-// Blocks of ranks by rail. A block goes along its rank's rail or, if the rank represents none,
-// along the rail that CommonRails::served() assigns. Chunks are ordered by rail, then by host, with
-// equally many for each; blocks are cut into as many chunks as that takes. So a rail's part can be
+// Blocks of ranks by rail. A block uses its rank's rail or, if the rank represents no rail, the
+// rail that CommonRails::served() assigns. Chunks are ordered by rail, then by host, with the same
+// number of chunks for each; blocks are cut into that number of chunks. Thus a rail's part can be
 // divided among its hosts.
 struct BlocksByRail {
   BlocksByRail(const Shape& shape, const Layout& layout)
@@ -39,26 +39,26 @@ struct BlocksByRail {
   }
   Chunks part(int rail) const { return s.all().part(rail, n); }
   bool on_rail() const { return me < n; }
-  // Calls f with each other rank of this host whose block goes along this rank's rail.
+  // Calls f with each other rank of this host whose block uses this rank's rail.
   template <class F>
   void each_guest(const Layout& layout, F f) const {
     if (!on_rail()) return;
     for (const Rank r : rails.served(me, layout.my_host()))
       if (r != here[me]) f(r);
   }
-  // The rank of this host whose rail carries this rank's block.
+  // The rank of this host that represents the rail of this rank's block.
   Rank carrier() const { return here[of[here[me]].first / part(0).count]; }
 
   CommonRails rails;
   int n;                   // rails
-  std::vector<Rank> here;  // of this host, the rails' representatives first
+  std::vector<Rank> here;  // the ranks of this host, the rails' representatives first
   int me = 0;              // in `here`
   std::vector<Chunks> of;  // by rank: its block
   Schedule s;
 };
 
-// Contributions go straight to the owner of the block; between hosts this multiplies the bytes by
-// the number of ranks per host.
+// Every rank sends its contribution directly to the owner of the block; between hosts this
+// multiplies the bytes by the number of ranks per host.
 void reduce_in_order(BlocksByRail& b, const Group& world) {
   for (int i = 1; i < world.size(); ++i)
     b.s.send(world.at(world.me + i), b.of[world.at(world.me + i)], kHostChannel);
@@ -66,8 +66,8 @@ void reduce_in_order(BlocksByRail& b, const Group& world) {
     b.s.recv_reduce(world.at(world.me - i), b.of[world.at(world.me)], kHostChannel);
 }
 
-// If hosts have different numbers of ranks, the message goes along the rails that all of them have,
-// and a rank without a rail exchanges only inside its host.
+// If hosts have different numbers of ranks, the message uses the rails that all hosts have, and a
+// rank without a rail exchanges only within its host.
 template <Along kWay>
 Schedule all_reduce_schedule(const Shape& any) {
   if (!slow_hosts(any).empty())
@@ -81,7 +81,7 @@ Schedule all_reduce_schedule(const Shape& any) {
   const std::vector<Rank> here = rails.host();
   const int me = static_cast<int>(std::ranges::find(here, shape.rank) - here.begin());
   if (shape.deterministic) {
-    // Chunk l * H + h goes straight to rail l's rank of host h.
+    // Chunk l * H + h is sent directly to host h's rank on rail l.
     std::vector<Rank> all;
     for (int l = 0; l < n; ++l) all.insert(all.end(), rails.rail(l).begin(), rails.rail(l).end());
     const int owners = static_cast<int>(all.size());
@@ -119,8 +119,9 @@ Schedule reduce_scatter_schedule(const Shape& any) {
   return b.s;
 }
 
-// Along the rail, the sums for one host after the other travel around. The ranks of a host reduce
-// their part of a sum just before, so a rank holds few sums at a time, and these share places.
+// Along the rail, the sums travel around the ring, for one destination host after the other. The
+// ranks of a host reduce their part of a sum just before it is sent, so a rank holds few sums at a
+// time, and these share slots.
 Schedule rail_ring_reduce_scatter_schedule(const Shape& any) {
   if (any.deterministic || !uniform_hosts(any)) return reduce_scatter_schedule<Along::kRing>(any);
   constexpr int kPlaces = 3;
@@ -142,8 +143,8 @@ Schedule rail_ring_reduce_scatter_schedule(const Shape& any) {
   return s;
 }
 
-// Inside the host, blocks are forwarded in the order in which they arrive along the rail, which is
-// the same for all ranks of the host: no block waits for a later one.
+// Within the host, a rank forwards blocks in the order in which they arrive along the rail. All
+// ranks of the host use the same order, so no block waits for a later one.
 template <Along kWay>
 Schedule all_gather_schedule(const Shape& any) {
   const RailOrder order(any, kWay);
@@ -162,7 +163,7 @@ Schedule all_gather_schedule(const Shape& any) {
   for (std::size_t i = before; i < s.steps.size(); ++i)
     if (s.steps[i].op == Op::kRecv) arrivals.push_back(s.steps[i].at);
   if (!b.on_rail()) s.steps.resize(before);
-  // Skips the block of rank `to` itself.
+  // Skips the block that belongs to rank `to`.
   const auto each = [&](int owner, Rank to, auto f) {
     for (const Chunks at : arrivals) {
       const Chunks there{at.first + b.part(owner).first - mine.first, at.count}, own = b.of[to];
@@ -183,7 +184,8 @@ Schedule all_gather_schedule(const Shape& any) {
   return s;
 }
 
-// Every rank gets its host's sum, then every rail on its own adds up the sums of all hosts.
+// Every rank reduces the values of its host, then the ranks of each rail reduce the sums of all
+// hosts.
 Schedule small_all_reduce_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = empty_schedule(shape, 1);
@@ -204,8 +206,8 @@ Schedule barrier_schedule(const Shape& shape) {
   return s;
 }
 
-// The first rank of each host represents it: fewest messages between hosts. Any shape.
-// Deterministic: rank 0 reduces for all.
+// The first rank of each host represents the host, which minimizes the number of messages between
+// hosts. Supports any shape. In deterministic mode rank 0 reduces for all ranks.
 template <Block kBetweenHosts>
 Schedule leader_schedule(const Shape& shape) {
   const Layout layout(shape);

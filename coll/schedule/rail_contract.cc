@@ -1,5 +1,5 @@
-// Finds sends between hosts that leave their rail, and formats them for an error message.
-// Knows no algorithm by name.
+// Finds sends between hosts that cross between rails, and formats them for an error message.
+// Independent of any particular algorithm.
 #include "coll/schedule/rail_contract.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-constexpr int kAllProved = 64;  // ranks
+constexpr int kAllProved = 64;  // ranks; all hosts of a job up to this size are checked
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& sha
   const int my_host = host(me);
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& s = schedule.steps[i];
-    // Every receive is another rank's send.
+    // Every receive matches another rank's send, so checking the sends is enough.
     if (s.op != Op::kSend || rail(s.peer) == rail(me)) continue;
     const int their_host = host(s.peer);
     if (their_host == my_host) continue;
@@ -42,8 +42,9 @@ std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& sha
 
 namespace {
 
-// The hosts to check: in a large job the first, the last, each power of two and the one before, and
-// the first with each combination of rails. Schedules depend on nothing else.
+// The hosts to check: in a large job the first, the last, each power of two and its predecessor,
+// and the first host with each combination of rails. Schedules depend on no other property of a
+// host.
 std::vector<std::size_t> looked_at(const Shape& shape) {
   std::vector<std::size_t> hosts;
   std::set<std::vector<int>> seen;

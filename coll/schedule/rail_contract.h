@@ -1,12 +1,11 @@
 // The rail contract: between hosts, a rank exchanges only with ranks of its own rail.
 //
-// Rails are separate networks: traffic between two rails takes, at best, a detour over the spine,
-// Rails are separate networks: traffic between two rails takes, at best, a detour over the spine,
-// which many flows share. An algorithm made for rails (coll/schedule/hierarchical.cc,
-// all_to_all.cc) first moves a block for a rank on another rail to the neighbor on that rail,
+// Rails are separate networks: traffic between two rails takes a detour over the spine, if any path
+// exists, and many flows share the spine. A rail-aware algorithm (coll/schedule/hierarchical.cc,
+// all_to_all.cc) first moves a block for a rank on another rail to the local rank on that rail.
 //
-// Its functions are pure functions of the shape, so every rank gets the same answer. Shape::rail
-// names each rank's rail; in a shape without Shape::rail every rank is on the same rail.
+// The functions of this file are pure functions of the shape, so every rank computes the same
+// result. Shape::rail contains each rank's rail; if it is empty, all ranks are on the same rail.
 #pragma once
 
 #include <optional>
@@ -16,7 +15,7 @@
 
 namespace weft {
 
-// A send between hosts whose ends are on different rails.
+// A send between two hosts whose source and destination ranks are on different rails.
 struct RailBreach {
   Rank from = kNoRank, to = kNoRank;  // ranks of the communicator
   int from_rail = 0, to_rail = 0;
@@ -27,10 +26,10 @@ struct RailBreach {
   Rank by_way_of = kNoRank;  // the rank of the sender's host on the destination's rail, if any
 };
 
-// Finds the first breach in the schedule of one rank.
+// Returns the first breach in the schedule of one rank.
 std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& shape);
-// Finds a breach in the schedules of all ranks, host by host; with more than 64 ranks only in those
-// of some 30 representative hosts.
+// Returns a breach in the schedules of all ranks, host by host. With more than 64 ranks it checks
+// only about 30 representative hosts.
 std::optional<RailBreach> find_breach(const Algorithm& algorithm, const Shape& shape);
 
 // "rank 1 (host 0, rail 1) -> rank 2 (host 1, rail 0): step 4 sends chunks [2,3) on channel 0; on

@@ -1,11 +1,12 @@
-// The order in which hosts exchange along their rails, chosen so that few bytes cross the uplinks
-// that neighbors share.
+// Determines the order in which hosts exchange along their rails, so that few bytes cross the
+// uplinks that neighbors share.
 //
-// If leaves are known and equal, a reduce_scatter runs inside each leaf, then among the hosts that
-// hold the same part of the message: no schedule moves fewer bytes between leaves. Otherwise the
-// first steps, which move the most bytes, are between neighbors. For a power of two the partners
-// are those of Bine butterflies (De Sensi et al., SC 2025): step k goes about 2^k * 2/3 hosts away,
-// in alternating directions, which crosses fewer leaf boundaries than 2^k would.
+// If leaves are known and have equal sizes, a reduce_scatter runs within each leaf, then among the
+// hosts that hold the same part of the message: no schedule moves fewer bytes between leaves.
+// Otherwise the first steps, which move the most bytes, are between neighbors. For a power of two
+// the partners are those of Bine butterflies (De Sensi et al., SC 2025): step k has a distance of
+// about 2^k * 2/3 hosts, in alternating directions, which crosses fewer leaf boundaries than 2^k
+// does.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -15,7 +16,7 @@
 namespace weft {
 namespace {
 
-constexpr int kNeighbors = 8;  // largest group of hosts that stands in for a leaf
+constexpr int kNeighbors = 8;  // maximum size of a group of hosts that is treated as a leaf
 
 int bine_partner(int n, int i, int k) {
   int away = 0;
@@ -23,7 +24,7 @@ int bine_partner(int n, int i, int k) {
   return ((i % 2 == 0 ? i + away : i - away) % n + n) % n;
 }
 
-// Assigns the places from `at` on to the members that `i` reaches from step k on.
+// Assigns the places from `at` on to the members that `i` reaches in the steps from k on.
 void bine_places(int i, int k, int at, std::vector<int>& by_place) {
   const int n = static_cast<int>(by_place.size()), rest = n >> (k + 1);
   if (rest == 0) {
@@ -34,8 +35,8 @@ void bine_places(int i, int k, int at, std::vector<int>& by_place) {
   bine_places(bine_partner(n, i, k), k + 1, at + rest, by_place);
 }
 
-// Calls f(partner, size) for each step of member `place`: the two exchange their aligned ranges of
-// `size` places.
+// Calls f(partner, size) for each step of member `place`: the two members exchange their aligned
+// ranges of `size` places.
 template <class F>
 void each_bine_step(const std::vector<int>& by_place, int place, F f) {
   if (by_place.empty()) return;
@@ -69,7 +70,7 @@ RailOrder::RailOrder(const Shape& any, Along way) : shape_(any), way_(way) {
   const bool even = sizes.size() > 1 && sizes.size() < n &&
                     std::ranges::count(sizes, sizes[0]) == std::ssize(sizes);
   const int size = static_cast<int>(n);
-  // Circulant steps have no order by distance, so nearby hosts are grouped like a leaf.
+  // Circulant steps cannot be ordered by distance, so nearby hosts are grouped as a leaf is.
   const std::vector<int> near = near_first(size, way == Along::kHalving ? 2 : 4);
   const bool circulant = near_first(size, 4).empty();
   int together = even ? sizes[0] : 1;

@@ -8,8 +8,9 @@
 
 namespace weft {
 
-// The first 2 * extra members fold in pairs: the even one sends its value to the odd one, sits out,
-// and receives the result. The others double: after every step both partners have the same value.
+// The first 2 * extra members fold in pairs: the even member sends its value to the odd one, skips
+// the doubling, and receives the result. The other members double: after every step both partners
+// hold the same value.
 void recursive_doubling_all_reduce(Schedule& s, Group g, Chunks c, int channel) {
   const int n = g.size();
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
@@ -25,7 +26,7 @@ void recursive_doubling_all_reduce(Schedule& s, Group g, Chunks c, int channel) 
   for (int mask = 1; mask < power; mask *= 2) {
     const int other = id ^ mask;
     const Rank peer = g.at(other < extra ? 2 * other + 1 : other + extra);
-    s.send(peer, c, channel);  // before the reduction changes it
+    s.send(peer, c, channel);  // before the reduction changes the value
     s.recv_reduce(peer, c, channel);
   }
   if (folded) s.send(g.at(g.me - 1), c, channel);
@@ -42,7 +43,8 @@ void bruck_all_gather(Schedule& s, Group g, Chunks c, int channel) {
   }
 }
 
-// After the step of distance d every member knows that the 2d members up to itself have entered.
+// After the step of distance d every member knows that the 2d members before and including itself
+// have entered the barrier.
 void dissemination_barrier(Schedule& s, Group g, Chunks c, int channel) {
   for (int distance = 1; distance < g.size(); distance *= 2) {
     s.send(g.at(g.me + distance), c, channel);

@@ -1,14 +1,15 @@
-// reduce: an all_reduce whose result only the root keeps.
+// reduce: an all_reduce whose result is kept only by the root.
 //
-// If the sums must not depend on the algorithm (Shape::deterministic), contributions travel
-// unreduced to the rank that adds them up: the root, or the owner of a part.
+// If the result must not depend on the algorithm (Shape::deterministic), contributions travel
+// unreduced to the rank that reduces them: the root, or the owner of a part.
 #include <algorithm>
 
 #include "coll/schedule/building_blocks.h"
 
 namespace weft {
 
-// The sum travels from the member before the root all the way around; rounds make it a pipeline.
+// The sum starts at the member after the root and travels around the ring to the root; rounds
+// pipeline it.
 void chain_reduce(Schedule& s, Group g, int root, Chunks c, int channel) {
   if (g.at(g.me + 1) != g.at(root)) s.recv_reduce(g.at(g.me + 1), c, channel);
   if (g.me != root) s.send(g.at(g.me - 1), c, channel);
@@ -25,7 +26,7 @@ namespace {
 
 constexpr auto flat_schedule = one_block_of_root<Cut::kWhole, flat_reduce>;
 
-// Every rank reduces its part, and the root collects them.
+// Every rank reduces its part, and the root gathers the parts.
 Schedule in_parts(const Shape& shape, decltype(direct_reduce_scatter)& reduce_scatter) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const Layout layout(shape);

@@ -22,7 +22,7 @@ void ring_all_gather(Schedule& s, Group g, Chunks c, int channel) {
   }
 }
 
-// Every member forwards what it receives; rounds make it a pipeline.
+// Every member forwards the chunks that it receives; rounds pipeline them.
 void chain_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
   if (g.me != root) s.recv(g.at(g.me - 1), c, channel);
   if (g.at(g.me + 1) != g.at(root)) s.send(g.at(g.me + 1), c, channel);
@@ -30,7 +30,7 @@ void chain_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
 
 namespace {
 
-// Chunk i is the block of the i-th rank around the ring.
+// Chunk i is the block of the i-th rank in ring order.
 Schedule blocks_around(const Shape& shape, const Layout& layout) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const auto order = layout.by_host().ranks;
@@ -38,7 +38,8 @@ Schedule blocks_around(const Shape& shape, const Layout& layout) {
   return s;
 }
 
-// Partial sums travel around; if deterministic, contributions go unreduced to the block's owner.
+// Partial sums travel around the ring; in deterministic mode, contributions travel unreduced to the
+// block's owner.
 void around_reduce_scatter(Schedule& s, const Shape& shape, Group g) {
   (shape.deterministic ? direct_reduce_scatter : ring_reduce_scatter)(s, g, s.all(), 0);
 }

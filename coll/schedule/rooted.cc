@@ -1,9 +1,10 @@
-// Broadcast and reduce along all rails that the hosts have in common: part l of the message goes
-// along rail l, over a circulant graph of the hosts.
+// Broadcast and reduce along all rails that the hosts have in common: part l of the message uses
+// rail l, over a circulant graph of the hosts.
 //
-// The root's own links are the bottleneck, since all rails of its host need their parts from it: it
-// sends each part once. Its neighbors forward their parts to each other; the part that the root
-// itself sends along its rail reaches them through a chain. Reduce is the mirror image.
+// The root's own links are the bottleneck, since all rails of its host need their parts from the
+// root: it sends each part once. The other ranks of its host forward their parts to each other; the
+// part that the root itself sends along its rail reaches them through a chain. Reduce runs the same
+// steps in reverse.
 #include <algorithm>
 #include <utility>
 
@@ -44,10 +45,11 @@ class Circulant {
     std::vector<bool> open;  // by class, and q: the root
   };
   int skip_or_all(std::size_t slot) const {
-    return slot < skip_.size() ? skip_[slot] : 3 * n_;  // past the last slot: out of reach
+    // Past the last slot: larger than any distance.
+    return slot < skip_.size() ? skip_[slot] : 3 * n_;
   }
   // The class whose piece reaches v from the root in the fewest slots: the last term of the greedy
-  // sum of skips that adds up to v.
+  // sum of skips that equals v.
   int root_class(int v) const {
     int k = slots() - 1;
     while (skip(k) != v) {
@@ -56,7 +58,7 @@ class Circulant {
     }
     return k;
   }
-  // Searches greedy sums of skips, depth first, from `at` to below `end`, and picks for each slot
+  // Searches greedy sums of skips, depth first, from `at` to below `end`, and selects for each slot
   // the nearest member that can have sent a class that is still missing.
   void find(Search& search, int v, int at, int end) const {
     for (int e = slots(); e >= 0; --e) {
@@ -75,7 +77,7 @@ class Circulant {
   std::vector<int> skip_;
 };
 
-// The children of member v in a broadcast and the class that it sends to each, slot by slot.
+// The children of member v in a broadcast and the class that v sends to each, slot by slot.
 std::vector<std::pair<int, int>> children(const Circulant& graph, int n, int v) {
   std::vector<std::pair<int, int>> all;
   for (int k = 0; k < graph.slots(); ++k)
@@ -144,8 +146,9 @@ struct Rooted {
 
   Layout layout;
   CommonRails rails;
-  int n;                           // rails
-  std::vector<Rank> here, others;  // of this host; of the root's host without the root
+  int n;  // rails
+  // The ranks of this host; the ranks of the root's host except the root.
+  std::vector<Rank> here, others;
   Schedule s;
   int me = 0, root = -1, home = 0;
   bool at_home = false;

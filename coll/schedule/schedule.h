@@ -1,9 +1,9 @@
-// A schedule says what one rank does in one collective, independent of bytes, pointers and NICs.
+// A schedule: the steps of one rank in one collective, independent of bytes, pointers and NICs.
 //
 // A schedule is a list of steps over chunks. Two steps of a rank are ordered iff they touch a
-// common chunk and one of them writes it; the i-th send to a peer on a channel matches the i-th
-// receive of that peer from us on that channel. The engine executes schedules, the checker proves
-// them, the simulator times them, `weft explain` prints them.
+// common chunk and one of them writes it. The i-th send to a peer on a channel matches the peer's
+// i-th receive from this rank on that channel. The engine executes schedules, the checker verifies
+// them, the simulator predicts their time, `weft explain` prints them.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ namespace weft {
 
 enum class Op : std::uint8_t {
   kSend,        // send the current value of the chunks to the peer
-  kRecv,        // overwrite the chunks with what the peer sends
-  kRecvReduce,  // combine what the peer sends into the chunks
+  kRecv,        // overwrite the chunks with the peer's message
+  kRecvReduce,  // reduce the peer's message into the chunks
 };
 
 const char* name(Op op);  // "send", "recv", "recv_reduce"
@@ -44,9 +44,9 @@ struct Step {
   Rank peer;    // rank within the communicator
   int channel;  // below kChannels
   Chunks at;
-  // The step shares a message with the previous step, which has the same op, peer and channel: this
-  // saves messages where their number counts. A recv_reduce is never joined. The engine sends the
-  // steps of a large message one by one.
+  // The step shares a message with the previous step, which has the same op, peer and channel; this
+  // reduces the number of messages where it limits performance. A recv_reduce is never joined. In a
+  // large message the engine sends each step separately.
   bool joined = false;
   bool operator==(const Step&) const = default;
 };
@@ -57,27 +57,28 @@ struct Schedule {
   int nchunks = 1;
   std::vector<Step> steps;
   // all_gather, reduce_scatter, gather, scatter: chunk c is a piece of the block of rank block[c].
-  // all_to_all: chunk c is a piece of the block that rank block[c] / n has for rank block[c] % n.
-  // The chunks of one block lie in the block in ascending order. Empty: chunk c is block c.
-  // all_reduce, reduce and broadcast do not use it: their chunks are contiguous in the message.
+  // all_to_all: chunk c is a piece of the block that rank block[c] / n sends to rank block[c] % n.
+  // The chunks of a block are in ascending order. Empty: chunk c is block c. Not used by
+  // all_reduce, reduce and broadcast, whose chunks are contiguous in the message.
   std::vector<int> block;
   // Relative sizes of the chunks within the message (all_reduce, broadcast) or within their block.
-  // Empty: equal. A slow rail's chunks get a smaller weight.
+  // Empty: all chunks have the same size. The chunks of a slow rail have a smaller weight.
   std::vector<double> weight;
-  // The place in scratch of each chunk that this rank only forwards, if chunks share places (-1: a
-  // place of its own): a chunk arrives after the previous one in its place has left. Empty: no
-  // chunks share. For the block layout only; the number of places is the same on all ranks.
+  // The scratch slot of each chunk that this rank only forwards, if chunks share slots (-1: the
+  // chunk has its own slot): a chunk arrives after the previous chunk in the slot was sent. Empty:
+  // no chunks share a slot. Only for the block layout; all ranks have the same number of slots.
   std::vector<int> place;
-  // Some rank moves several chunks in one step, even if this rank does not: the engine then runs
-  // small messages of blocks packed (coll/engine/plan.h). The same on all ranks; an algorithm whose
-  // ranks all have the same pattern of steps need not set it.
+  // Some ranks move several chunks in one step, even if this rank does not: the engine then packs
+  // the blocks of small messages (coll/engine/plan.h). All ranks set the same value; an algorithm
+  // in which all ranks have the same pattern of steps does not need it.
   bool packs = false;
-  // The longest chain of messages between hosts that a chunk takes, if ranks differ and no rank's
-  // own steps show it. 0: rank 0's steps show it. The same on all ranks.
+  // The longest chain of messages between hosts that a chunk takes, for schedules in which ranks
+  // differ and no single rank's steps contain that chain. 0: it follows from rank 0's steps. All
+  // ranks set the same value.
   int rail_hops = 0;
 
-  // Adds a send. This and the calls below add nothing if `at` is empty or `peer` is this rank.
-  // `joined` is dropped if the previous step has another op, peer or channel.
+  // Adds a send. Like the functions below, it adds nothing if `at` is empty or `peer` is this rank.
+  // `joined` is ignored if the previous step has another op, peer or channel.
   void send(Rank peer, Chunks at, int channel = 0, bool joined = false) {
     add(Op::kSend, peer, at, channel, joined);
   }
@@ -93,7 +94,7 @@ struct Schedule {
   void add(Op op, Rank peer, Chunks at, int channel, bool joined);
 };
 
-// An ordered set of ranks that run a part of a schedule together: world, host, rail.
+// An ordered set of ranks that execute a part of a schedule together: the world, a host or a rail.
 struct Group {
   std::span<const Rank> ranks;
   int me = 0;  // index of this rank in `ranks`

@@ -1,12 +1,12 @@
-// Host-aware binomial trees: one tree connects the hosts, and each host has one inside.
+// Host-aware binomial trees: one tree connects the hosts, and each host has its own tree.
 #include <bit>
 
 #include "coll/schedule/building_blocks.h"
 
 namespace weft {
 
-// Counted from the root, member v receives from v without its lowest bit, and sends to the members
-// v + mask below that bit, the farthest (with the largest subtree) first.
+// With numbers relative to the root, member v receives from v without its lowest bit, and sends to
+// the members v + mask for each mask below that bit, the farthest (with the largest subtree) first.
 void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
   const int n = g.size();
   const int v = (g.me - root + n) % n;
@@ -19,7 +19,8 @@ void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
     if (v + mask < n) s.send(g.at(root + v + mask), c, channel);
 }
 
-// The same tree from its leaves up: the nearest (and smallest) subtrees are ready first.
+// The same tree in reverse, from the leaves to the root: the nearest (and smallest) subtrees
+// complete first.
 void binomial_reduce(Schedule& s, Group g, int root, Chunks c, int channel) {
   const int n = g.size();
   const int v = (g.me - root + n) % n;

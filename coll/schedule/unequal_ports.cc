@@ -1,15 +1,15 @@
 // all_reduce along rails when some hosts have slower ports than the others.
 //
 // Every host must send and receive the message once, whichever host reduces it; a host that takes
-// part in the reduction moves nearly twice as many bytes. So hosts with slow ports reduce less: for
-// the share 1 - b of the message they only send their contributions, in pieces, each to one of the
-// other hosts, which adds it to its own, and get the results back the same way, over all of their
-// ports in proportion to the rates. If its port on a rail is slow, such a host sends over another
-// rail, to a neighbor of the rank that needs the piece. The other hosts reduce that share among
-// themselves, and the share b with all hosts. b follows from the rates in closed form. With one
-// slow host it reaches the lower bound: 2 (H-1) / (rate of all ports) or 1 / (rate of the slow
-// host's ports), whichever is more (for ranks instead of hosts: OptCC, arXiv 2606.01680).
-// host's ports), whichever is more (the bound for ranks instead of hosts: OptCC, arXiv 2606.01680).
+// part in the reduction moves nearly twice as many bytes. Therefore hosts with slow ports reduce
+// less: for the share 1 - b of the message they only send their contributions, in pieces. Each
+// piece goes to one of the other hosts, which adds its own contribution; the results return the
+// same way, over all ports in proportion to their rates. If a slow host's port on a rail is slow,
+// it sends over another rail, to a local rank of the rank that needs the piece. The other hosts
+// reduce the share 1 - b among themselves, and the share b with all hosts. b follows from the rates
+// in closed form. With one slow host it reaches the lower bound: 2 (H-1) / (rate of all ports) or 1
+// / (rate of the slow host's ports), whichever is larger (the bound for ranks instead of hosts:
+// OptCC, arXiv 2606.01680).
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -19,17 +19,18 @@
 namespace weft {
 namespace {
 
-// b (see above) is 0 if it saves less than this share of the time: it doubles the messages.
+// b (see above) is set to 0 if it saves less than this share of the time, since it doubles the
+// messages.
 constexpr double kWorthTwice = 0.002;
-// Used fraction of the best b: a host whose ports are as busy as the others' finishes late, since
-// more of its steps wait for other hosts.
+// Fraction of the optimal b that is used: a host whose ports are as busy as the other hosts' ports
+// finishes late, since more of its steps wait for other hosts.
 constexpr double kBusy = 0.8;
-// Pieces of the message of one rail: each occupies a port of one of the other hosts for that much
-// longer.
+// Number of pieces per message of one rail. Each piece adds its time to one port of one of the
+// other hosts.
 constexpr int kPieces = 64;
-// Up to this many pieces per rail, each of the other hosts has one for every port.
+// With up to this many pieces per rail, each of the other hosts gets one piece per port.
 constexpr int kOneForEach = 16;
-constexpr int kPerPort = 2;  // the fewest pieces per port, if there are more
+constexpr int kPerPort = 2;  // minimum pieces per port, if there are more
 
 using Rates = std::vector<double>;  // by rail
 
@@ -39,17 +40,17 @@ double sum_of(const Rates& rates) { return std::accumulate(rates.begin(), rates.
 struct PieceOfSlow {
   Chunks at;
   int port;  // port of the slow host that sends it
-  int host;  // host that adds it to its own, as an index among the others
+  int host;  // host that adds its own contribution, as an index among the other hosts
 };
 
-// The part of the message that is reduced on one rail: chunks that all hosts reduce, then chunks
-// that all but the slow hosts reduce.
+// The part of the message that is reduced on one rail: first the chunks that all hosts reduce, then
+// the chunks that only the hosts without slow ports reduce.
 struct RailPart {
   Chunks shared, direct;
   std::vector<std::vector<PieceOfSlow>> pieces;  // by slow host; pieces of `direct`, ascending
 };
 
-// How the message is divided among hosts, rails and ports; the same on every rank.
+// The division of the message among hosts, rails and ports; every rank computes the same.
 class Shares {
  public:
   Shares(const Shape& shape, const Layout& layout)
@@ -64,7 +65,7 @@ class Shares {
     cut(all, here);
   }
   const std::vector<int>& slow_ones() const { return slow_; }
-  // The host's index among the slow ones, or -1.
+  // The host's index among the slow hosts, or -1.
   int place_of(int host) const {
     const auto it = std::ranges::find(slow_, host);
     return it == slow_.end() ? -1 : static_cast<int>(it - slow_.begin());
@@ -73,11 +74,11 @@ class Shares {
   const std::vector<PieceOfSlow>& pieces(int slow, int l) const {
     return rail(l).pieces[static_cast<std::size_t>(slow)];
   }
-  // The chunks that rank l of a host handles: all parts of its rail.
+  // The chunks that rank l of a host handles: all chunks of its rail.
   Chunks whole(int l) const {
     return {rail(l).shared.first, rail(l).shared.count + rail(l).direct.count};
   }
-  // The host's index among those that are not slow.
+  // The host's index among the hosts that are not slow.
   int among_others(int host) const {
     return host - static_cast<int>(std::ranges::count_if(slow_, [&](int s) { return s < host; }));
   }
@@ -97,7 +98,7 @@ class Shares {
  private:
   int others() const { return hosts_ - static_cast<int>(slow_.size()); }
 
-  // `all`: port rates of a host that is not slow; `here`: of each slow host.
+  // `all`: port rates of a host that is not slow; `here`: port rates of each slow host.
   void cut(const Rates& all, const std::vector<Rates>& here) {
     const double sum = sum_of(all), h = hosts_, m = others();
     Rates low = all;  // by rail: the slowest host's port
@@ -107,8 +108,8 @@ class Shares {
       for (std::size_t l = 0; l < all.size(); ++l) low[l] = std::min(low[l], of[l]);
     }
     const double lowest = sum_of(low);
-    // What each port of a rail sends per unit of the message: `shared` if all hosts reduce it,
-    // `ring` if only the others do, `extra` in addition to and from each slow host.
+    // Bytes that each port of a rail sends per byte of the message: `shared` if all hosts reduce
+    // it, `ring` if only the other hosts do, and `extra` in addition to and from each slow host.
     const double shared = 2 * (h - 1) / h, ring = 2 * (m - 1) / m, extra = 1 / m;
     const double apart = ring + extra * (h - m);
     const auto us_of = [&](double b) { return (b * shared + (1 - b) * apart) / sum; };
@@ -123,7 +124,7 @@ class Shares {
       b = std::min(b, 1 / live / (1 / live + spare));
     if (std::max(us_of(0), 1 / live) < us_of(b) * (1 + kWorthTwice)) b = 0;
     Rates of_shared(all.size(), 0.0), direct(all.size());        // shares of the message, by rail
-    std::vector<Rates> through(here.size(), Rates(all.size()));  // by port of each slow host
+    std::vector<Rates> through(here.size(), Rates(all.size()));  // by slow host and port
     for (std::size_t l = 0; l < all.size(); ++l) {
       if (lowest > 0) of_shared[l] = b * low[l] / lowest;
       double extras = 0;
@@ -147,9 +148,9 @@ class Shares {
     }
   }
 
-  // How much of rail l's direct share a slow host sends through each of its ports: as much as
-  // possible through its own, the rest through the others, in proportion to what their own rails
-  // leave.
+  // The part of rail l's direct share that a slow host sends through each of its ports: as much as
+  // possible through its port on rail l, the rest through the other ports, in proportion to the
+  // capacity that their own rails leave.
   static Rates ports_for(std::size_t l, const Rates& through, const Rates& direct) {
     Rates room = through, by_port(through.size(), 0.0);
     const double scale = sum_of(direct) / sum_of(through);
@@ -170,9 +171,9 @@ class Shares {
     return {first, count};
   }
 
-  // `by_port`: for each slow host. With few pieces, each of the other hosts has one for every port,
-  // sized by that port's share. Otherwise pieces of one port are adjacent, so that they are one
-  // message inside the slow host.
+  // `by_port`: the shares of each slow host's ports. With few pieces, each of the other hosts gets
+  // one piece per port, whose size is that port's share. With more pieces, the pieces of one port
+  // are adjacent, so that they are one message within the slow host.
   void add_direct(RailPart& part, const std::vector<Rates>& by_port, double share) {
     const int n = others();
     std::vector<std::vector<int>> used(by_port.size());
@@ -214,7 +215,7 @@ class Shares {
     }
   }
 
-  // The host whose port on that rail has received least from the slow host, from `first` on.
+  // The host whose port on that rail receives least from the slow host, searched from `first` on.
   int least_busy(std::size_t slow, int port, int first, double share) {
     Rates& load = loads_[slow][static_cast<std::size_t>(port)];
     const int n = others();
@@ -274,7 +275,7 @@ class Builder {
   // Calls f with each range of chunks that rank `owner` of a slow host collects.
   template <class F>
   void collected(int slow, int owner, F f) const {
-    Chunks open{0, 0};  // adjacent ranges are merged
+    Chunks open{0, 0};  // merges adjacent ranges
     const auto take = [&](Chunks at) {
       if (open.count > 0 && open.end() != at.first) f(std::exchange(open, {0, 0}));
       open = open.count > 0 ? Chunks{open.first, open.count + at.count} : at;
@@ -287,7 +288,7 @@ class Builder {
   }
 
   // Calls f with each piece of rail l that a slow host sends through `port`, in the order of
-  // sending: the others reduce from the last part to the first (halving_doubling.cc).
+  // sending: the other hosts reduce from the last part to the first (halving_doubling.cc).
   template <class F>
   void for_pieces(int slow, int l, int port, F f) const {
     const auto& all = shares_.pieces(slow, l);
@@ -372,8 +373,8 @@ class Builder {
                       [&](Chunks at) { s_.recv(local(me_ - i), at, kHostChannel); });
   }
 
-  // Calls f with the results of rank `from` that rank `to` of this host lacks: all but those that
-  // it has forwarded to slow hosts.
+  // Calls f with the results of rank `from` that rank `to` of this host still needs: all results
+  // except those that `to` has forwarded to slow hosts.
   template <class F>
   void without_detours(int from, int to, F f) const {
     std::vector<Chunks> handed_on;

@@ -1,5 +1,4 @@
-// Orders the algorithms by predicted and measured times.
-// Does not predict or measure.
+// Sorts the algorithms by predicted and measured times. Does not predict or measure.
 #include "coll/select/choice.h"
 
 #include <algorithm>
@@ -8,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Noise: only a time below this fraction of another is clearly faster.
+// Noise threshold: a time is clearly shorter than another only below this fraction of it.
 constexpr double kClear = 0.97;
 
 }  // namespace

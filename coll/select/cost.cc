@@ -1,5 +1,5 @@
-// Plays schedules on the links of a cost model, to predict their time.
-// Does not know which algorithm `auto` picks: cost_pick.cc does.
+// Simulates schedules on the links of a cost model to predict their time. cost_pick.cc selects the
+// algorithm of `auto`.
 #include "coll/select/cost.h"
 
 #include <algorithm>
@@ -15,22 +15,23 @@
 namespace weft {
 namespace {
 
-// All ranks are played up to this many steps in total; beyond that the ranks of one host, or of the
-// first and the last, or one rank of each. The ranks of a broadcast differ and have few steps each,
-// so all are played (up to 100,000 ranks); more steps are all pairs of many ranks, which are alike.
+// Maximum number of steps in total for which all ranks are simulated; beyond it the ranks of one
+// host, or of the first and the last host, or one rank of each of these. All ranks of a broadcast
+// are simulated (up to 100,000 ranks), since they differ and have few steps each. An all_to_all of
+// many ranks exceeds the limit, but its ranks are alike.
 constexpr std::size_t kAllRanksSteps = 8192;
 constexpr std::size_t kBroadcastSteps = 200'000;
 constexpr int kSomeRanks = 16;
 constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
-constexpr std::size_t kMostSlow = 4;  // hosts with slow ports that are played
-// Steps of one round times rounds played, at most.
+constexpr std::size_t kMostSlow = 4;  // maximum number of hosts with slow ports that are simulated
+// Maximum of steps of one round times simulated rounds.
 constexpr double kPlayedSteps = 16384;
-// Up to this many, more rounds are played than the pace needs.
+// Up to this many, more rounds are simulated than the pace needs.
 constexpr double kCheapSteps = 4096;
-// The same above kManyRanks, where one rank of the first and of the last host is played.
+// kPlayedSteps above kManyRanks, where one rank of the first and of the last host is simulated.
 constexpr double kPlayedStepsOfMany = 4096;
 
-// Bytes of a round inside a host, if the model sets none.
+// Bytes of a round within a host, if the model does not set them.
 constexpr std::size_t kHostRound = std::size_t{4} << 20;
 
 int useful_rounds(std::size_t bytes, std::size_t element_size, int nchunks, int rounds) {
@@ -39,10 +40,10 @@ int useful_rounds(std::size_t bytes, std::size_t element_size, int nchunks, int 
   return static_cast<int>(std::clamp<double>(rounds, 1.0, most));
 }
 
-// How long a round occupies the busiest port or rank.
+// Time for which a round occupies the busiest port or rank.
 double stage_of(const Play& play) { return std::max(play.rail_us(), play.host_us()); }
 
-// The prediction for `rounds` rounds that follow each other as fast as ports and ranks allow.
+// The prediction for `rounds` rounds that follow each other as fast as ports and ranks permit.
 Prediction time_of(const Play& play, const Shape& shape, double rounds, const CostModel& model) {
   Prediction p;
   p.alpha_us = play.end().alpha_us;
@@ -51,8 +52,8 @@ Prediction time_of(const Play& play, const Shape& shape, double rounds, const Co
   p.work_us = rounds * play.work_us();
   double first = play.end_us(0), stage = stage_of(play);
   if (model.oversubscription > 1) {
-    // Work outside the longest chain is shared by the cores (Graham's bound for list scheduling),
-    // while bytes are in flight.
+    // The cores share the work outside the longest chain (Graham's bound for list scheduling) while
+    // bytes are in flight.
     const double cores = shape.nranks / model.oversubscription;
     first = std::max(first, p.alpha_us + (play.work_us() - p.alpha_us) / cores);
     stage = std::max(stage, play.work_us() / cores);
@@ -98,9 +99,10 @@ Prediction predict(const Schedule& own, const Shape& shape, std::size_t bytes,
 
 namespace {
 
-// The rounds of a message as the engine runs them: the first ones are played, the others follow at
-// the pace of the last ones played. `chained`: a rank is busy with a round while the round lasts.
-// The time is 0 if the played ranks deadlock, because they also wait for ranks that are not played.
+// Predicts the rounds of a message in the order of the engine: simulates the first rounds and
+// extrapolates the others at the rate of the last simulated ones. `chained`: a rank is busy with a
+// round for the whole duration of the round. The time is 0 if the simulated ranks deadlock because
+// they also wait for ranks that are not simulated.
 Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape, double bytes,
                              const Rounds& rounds, bool chained, const CostModel& model) {
   const int lanes =
@@ -108,8 +110,8 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   Play play(some, shape, bytes / rounds.rounds, model, Order::kAsEngine);
   const double most_steps = shape.nranks > kManyRanks ? kPlayedStepsOfMany : kPlayedSteps;
   const double room = std::max(1.0, std::floor(most_steps / std::max(1, play.steps())));
-  // If rounds follow each other in lanes, and there is no room for two in each lane, fewer lanes
-  // are played.
+  // If rounds follow each other in lanes, and the step limit permits fewer than two rounds per
+  // lane, fewer lanes are simulated.
   const bool all = rounds.rounds <= lanes || 2.0 * lanes + 1 <= room;
   const int few = all ? lanes : std::min(lanes, std::max(1, static_cast<int>(room - 1) / 2));
   const double enough = !all && room < 3 ? 1.0 : 2.0 * few + 1;
@@ -120,7 +122,7 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   Prediction p = time_of(play, shape, rounds.rounds, model);
   const double stage = stage_of(play);
   double pace = stage;
-  // The less rounds delay each other, the more of them are in flight.
+  // The less rounds delay each other, the more rounds are in flight.
   const auto held_up = [&](double us) {
     pace = std::cbrt(std::pow(stage, 3) + std::pow(us / lanes, 3));
   };
@@ -142,13 +144,14 @@ struct Cutting {
   Rounds rounds;
 };
 
-// The number of messages of a step; joined steps share one, unless they are split.
+// The number of messages of a step; joined steps share one message unless they are split.
 double messages_of(const Step& step, const Cutting& cut) {
   return cut.split ? step.at.count : step.joined ? 0 : 1;
 }
 
-// Whether rounds are played as the engine runs them. Not if processor work decides, and its order
-// on a rank: cores are short, move all bytes of a host, or rails are sockets.
+// Whether rounds are simulated in the order of the engine. False if processor work and its order on
+// a rank determine the time: there are too few cores, cores move all bytes of a host, or rails are
+// sockets.
 bool as_engine(const Shape& shape, const CostModel& model) {
   return model.round_bytes == 0 && !model.sockets && model.oversubscription <= 1 &&
          (shape.hosts.size() > 1 || model.host_ports);
@@ -214,7 +217,7 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
                 const CostModel& model) {
   Shape shape = any;
   shape.rank = rooted(algorithm.collective) ? shape.root : 0;
-  shape.slow_ports.clear();  // slow ports never make it faster
+  shape.slow_ports.clear();  // slow ports never make a collective faster
   const Layout layout(shape);
   const Schedule s = algorithm.build(shape);
   Cutting cut;
@@ -228,7 +231,7 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
       (algorithm.collective == Collective::kAllToAll ? static_cast<double>(shape.nranks) : 1.0);
   const double chunk = all / s.nchunks;
   const double rail_us = std::max(chunks[0][0], chunks[0][1]) * chunk * model.rail.us_per_byte;
-  // Without host ports, the receivers read inside a host.
+  // Without host ports, the receivers read the data within a host.
   const double near = model.host_ports ? std::max(chunks[1][0], chunks[1][1]) : chunks[1][0];
   const double host_us = near * chunk * model.host.us_per_byte;
   return std::max({rail_us, host_us, work_us_of(s, layout, cut, model)});
@@ -259,7 +262,8 @@ Shape fewer_hosts(const Shape& shape, int count) {
   return few;
 }
 
-// Whether the first ranks of the first and the last host differ in their number of partners.
+// Whether the first rank of the first host and that of the last host have different numbers of
+// partners.
 bool hosts_differ(const Algorithm& algorithm, const Shape& any) {
   Shape shape = any;
   const auto partners = [&](const std::vector<Rank>& host) {
@@ -271,9 +275,10 @@ bool hosts_differ(const Algorithm& algorithm, const Shape& any) {
   return partners(any.hosts.front()) != partners(any.hosts.back());
 }
 
-// If ranks do different things, as in rooted collectives, all must be played. With many hosts, the
-// time is extrapolated from 2, 4 and 8 of them: a chain's grows by the same amount per host, a
-// tree's per doubling, and what is limited only by bytes grows less and less.
+// If ranks have different roles, as in rooted collectives, all ranks must be simulated. With many
+// hosts, the time is extrapolated from simulations of 2, 4 and 8 hosts: the time of a chain grows
+// by a constant per host, that of a tree by a constant per doubling, and the growth decreases to 0
+// if only bytes limit the time.
 Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                             std::size_t element_size, const CostModel& model) {
   Prediction p;
@@ -286,15 +291,16 @@ Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std:
   double more = us[2] - us[1];
   if (more <= 0 || before <= 0) return p;
   double growth = more < 0.7 * before ? 0.5 : more < 1.42 * before ? 1 : 2;
-  // Slices change with the number of hosts; if the schedule declares its hops, that does not count
-  // as growth.
+  // Slices change with the number of hosts; if the schedule declares its hops, that change is not
+  // counted as growth.
   if (const int hops = algorithm.build(shape).rail_hops; hops > 0)
     growth = std::min(growth, hops > 1 ? 1.0 : 0.5);
   for (double hosts = kFewHosts; hosts < static_cast<double>(shape.hosts.size()); hosts *= 2) {
     more *= growth;
     p.time_us += more * std::min(1.0, static_cast<double>(shape.hosts.size()) / hosts - 1);
   }
-  // A root with a message for every rank is limited by their number, which grows faster.
+  // A root that exchanges a message with every rank is limited by the number of messages, which
+  // grows faster.
   p.time_us = std::max(p.time_us, floor_us(algorithm, shape, bytes, model));
   return p;
 }
@@ -303,8 +309,8 @@ Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std:
 
 namespace {
 
-// With slow ports to which the schedule gives less: plays the slow hosts, and the first and the
-// last of the others. Time 0 if there are too many slow hosts.
+// Prediction with slow ports for schedules that send less through them: simulates the slow hosts,
+// and the first and the last of the other hosts. The time is 0 if there are too many slow hosts.
 Prediction play_slow_ports(const Algorithm& algorithm, Shape shape, std::size_t bytes,
                            const CostModel& model) {
   shape.rank = 0;
@@ -326,8 +332,9 @@ Prediction play_slow_ports(const Algorithm& algorithm, Shape shape, std::size_t 
   return predict_as_engine(some, shape, static_cast<double>(bytes), cut.rounds, true, model);
 }
 
-// With slow ports: by playing; or the time with equal ports, in which the busiest rail takes longer
-// by the factor of the slowest port or, if the algorithm gives slow ports less, of the bound.
+// Prediction with slow ports: by simulation, or from the time with equal ports, in which the time
+// of the busiest rail is multiplied by the factor of the slowest port or, if the algorithm sends
+// less through slow ports, by the factor of the bound.
 Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                               std::size_t element_size, const CostModel& model) {
   Shape equal = shape;
@@ -346,7 +353,7 @@ Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, st
     }
   Prediction p = predict(algorithm, equal, bytes, element_size, model);
   double longer = less ? bound_us(slow) / bound_us(equal) : 1;
-  if (!less)  // a dead port's messages use another port in addition
+  if (!less)  // another port carries a dead port's messages as well
     for (const SlowPort& port : shape.slow_ports)
       longer = std::max(longer, port.rate > 0 ? 1 / port.rate : 2);
   p.time_us += (longer - 1) * p.rail_us;
@@ -408,8 +415,9 @@ Prediction predict_equal_ports(const Algorithm& algorithm, const Shape& any, std
     if (cut.split) some.back() = split_chunks(some.back(), ends);
     return some.back();
   };
-  // The first host's ranks, or the root's, may do more than the others, which are alike; data may
-  // arrive in the order of its use on the first host, and not on the last.
+  // The ranks of the first host, or of the root's host, may do more work than the others, which are
+  // alike. Data may arrive in the order of its use on the first host, but in a different order on
+  // the last.
   const bool broadcast = rooted(algorithm.collective);
   shape.rank = broadcast ? shape.root : 0;
   const Layout layout(shape);

@@ -1,4 +1,4 @@
-// Computes the lower bound for all algorithms, and picks an algorithm by its prediction.
+// Computes the lower bound for all algorithms, and selects an algorithm by its prediction.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -15,18 +15,19 @@ namespace weft {
 namespace {
 
 constexpr double kAsGoodOversubscribed = 1.10;
-// For messages of at least kLargeBytes, pick() prefers an algorithm that keeps to its rails as long
-// as its predicted time is at most kAsGoodOnRails times the least: other jobs share the spine.
+// For messages of at least kLargeBytes, pick() prefers a rail-aware algorithm if its predicted time
+// is at most kAsGoodOnRails times the shortest: other jobs share the spine.
 constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
 constexpr double kAsGoodOnRails = 1.05;
-constexpr std::size_t kElement = 4;  // element size; no pick depends on it
-constexpr double kHopeless = 2;      // a floor above this times the best is not played
+constexpr std::size_t kElement = 4;  // element size; it does not affect the selection
+// An algorithm whose floor exceeds this times the best is not simulated.
+constexpr double kHopeless = 2;
 
 }  // namespace
 
 namespace {
 
-// The shape in which each leaf is one host.
+// The shape in which each leaf is merged into one host.
 Shape leaves_as_hosts(const Shape& shape) {
   Shape leaves = shape;
   leaves.leaf.clear();
@@ -68,7 +69,7 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
   if (n < 2 || collective == Collective::kBarrier) return 0;
   const auto size = static_cast<double>(bytes);
   if (shape.hosts.size() < 2) {
-    // Each rank reads its own block in place, all at once.
+    // Each rank reads its own block in place, concurrently with the others.
     if (collective == Collective::kScatter)
       return size / n * std::max(model.host.us_per_byte, (n - 1) * model.memory_us_per_byte);
     const double per_byte = std::max(model.host.us_per_byte, n * model.memory_us_per_byte);
@@ -78,7 +79,7 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
     return (collective == Collective::kAllReduce ? 2 : 1) * share * size * per_byte;
   }
   const bool one_end = collective == Collective::kGather || collective == Collective::kScatter;
-  double most = 0, rails = 0;  // share of the message through a rail; rails of all hosts
+  double most = 0, rails = 0;  // share of the message through a rail; number of rails of all hosts
   for (std::size_t h = 0; h < shape.hosts.size(); ++h) {
     const auto& ranks = shape.hosts[h];
     const auto here = static_cast<double>(ranks.size());
@@ -88,14 +89,16 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
       if (p.host == static_cast<int>(h)) own -= (1 - p.rate) * rail / here;
     double share = 1;
     if (by_blocks(collective)) share = (n - here) / n;
-    // The root's host exchanges the blocks of all other hosts; another host only its own.
+    // The root's host exchanges the blocks of all other hosts; every other host exchanges only its
+    // own.
     if (one_end && std::ranges::count(ranks, shape.root) == 0) share = here / n;
     // Every rank of a host has its own blocks.
     if (collective == Collective::kAllToAll) share *= here;
     most = std::max(most, share / own);
     rails += own;
   }
-  // No host sends or receives less than the message, and all hosts together send 2 (H - 1) of them.
+  // No host sends or receives less than the message, and all hosts together send 2 (H - 1)
+  // messages.
   if (collective == Collective::kAllReduce)
     most = std::max(most, 2.0 * static_cast<double>(shape.hosts.size() - 1) / rails);
   double us = most * size * model.rail.us_per_byte;
@@ -113,15 +116,16 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
 
 namespace {
 
-// The core time that is unavoidable with host_ports: an average rank of a reduction adds up (n-1)/n
-// of the message; the rest of its result comes from its host by copying, over rails, or by adding
-// up once more. Rails may be too slow for the way that is cheapest for cores: the best mixture
-// counts. `rail_us`: what rails need in any case. `per_rail`: ranks that share a rail.
+// The minimum core time with host_ports: an average rank of a reduction reduces (n-1)/n of the
+// message; it gets the rest of its result by copying within the host, over rails, or by reducing
+// again. The rails may be too slow for the variant with the least core time, so the bound is the
+// best mixture of the variants. `rail_us`: the minimum time of the rails. `per_rail`: number of
+// ranks that share a rail.
 double core_bound_us(Collective c, int n, double bytes, const CostModel& m, double per_rail,
                      double rail_us) {
   const double part = bytes * (n - 1) / n;
   const double reduced = reduces(c) ? part : 0;
-  const bool of_root = c == Collective::kGather;  // otherwise of an average rank
+  const bool of_root = c == Collective::kGather;  // otherwise the time of an average rank
   const double got = c == Collective::kReduceScatter                         ? 0
                      : c == Collective::kScatter || c == Collective::kReduce ? part / n
                                                                              : part;
@@ -130,13 +134,14 @@ double core_bound_us(Collective c, int n, double bytes, const CostModel& m, doub
   if (reduces(c)) at_home = std::min(at_home, m.reduce_us_per_byte);
   const double base_us = reduced * m.reduce_us_per_byte;
   if (rail_us <= 0 || over_rails >= at_home) return base_us + got * at_home;
-  // Bytes over rails replace results only, not sums that a host must still add up.
+  // Bytes over rails replace results only, not the sums that a host must still compute.
   const double sums_us = c == Collective::kAllReduce ? rail_us / 2 : 0;
   const auto us = [&](double remote) {
     const double rails = sums_us + remote * (of_root ? 1 : per_rail) * m.rail.us_per_byte;
     return std::max(rails, base_us + remote * over_rails + (got - remote) * at_home);
   };
-  double least = 0, most = got;  // bytes over rails: more of them mean less work and more rail time
+  // Bytes over rails: more bytes mean less core work and more rail time.
+  double least = 0, most = got;
   constexpr int kHalvings = 50;
   for (int i = 0; i < kHalvings; ++i) {
     const double a = least + (most - least) / 3, b = most - (most - least) / 3;
@@ -155,14 +160,14 @@ Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
   const int n = shape.nranks;
   if (n < 2) return {};
   const bool hosts = shape.hosts.size() > 1;
-  // One message: a core at each end, and the latency between them.
+  // One message: the work of a core at each end, and the latency.
   const auto message_us = [&](const LinkCost& link) {
     return link.alpha_us + (model.host_ports ? 2 * (model.step_us + link.step_us) : 0);
   };
   Bound bound{message_us(hosts ? model.rail : model.host), "latency"};
   if (collective == Collective::kBarrier || bytes == 0) return bound;
   const double others = static_cast<double>(n - 1) / n;
-  // For the rank that must receive or send the most.
+  // For the rank that must receive or send the most bytes.
   const double share = collective == Collective::kAllReduce ? 2 * others
                        : by_blocks(collective)              ? others
                        : collective == Collective::kGather  ? others
@@ -178,7 +183,7 @@ Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
   const auto rate = [](double us_per_byte) {
     return us_per_byte > 0 ? 1 / us_per_byte : std::numeric_limits<double>::infinity();
   };
-  // A rank that is alone on its host has only its rail.
+  // The only rank of a host uses only its rail.
   const double near = local > 1 ? rate(model.host.us_per_byte) : 0;
   const double far = hosts ? rate(model.rail.us_per_byte) * rails / local : 0;
   const double rail_us = hosts ? lower_bound_us(collective, shape, bytes, model) : 0;
@@ -189,7 +194,7 @@ Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
   const double core_us = model.host_ports ? core_bound_us(collective, n, static_cast<double>(bytes),
                                                           model, local / rails, rail_us)
                                           : 0;
-  // A rank can start on a message from its own host before one arrives along a rail.
+  // A rank can process a message from its own host before the first message arrives along a rail.
   const double first_us = local > 1 ? std::min(bound.us, message_us(model.host)) : bound.us;
   for (const auto& [us, first, what] : {std::tuple{rail_us, bound.us, "rail"},
                                         {host_us, first_us, "host"},
@@ -205,7 +210,7 @@ Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
 std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t bytes,
                         const CostModel& model) {
   std::vector<Rated> all;
-  // Only algorithms that keep to their rails, if there are any.
+  // Considers only rail-aware algorithms, if there are any.
   for (const bool keeping : {true, false}) {
     for (const Algorithm& a : algorithms())
       if (a.collective == collective && a.applies(shape) && (!keeping || !find_breach(a, shape)))
@@ -219,7 +224,8 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
   for (Rated* r : by_floor) {
     const double floor = r->prediction.time_us;
     if (floor > kHopeless * best) continue;
-    // Playing long schedules is slow: with many ranks, only algorithms that can win are played.
+    // Simulating long schedules is slow: with many ranks, only algorithms that can be the fastest
+    // are simulated.
     if (shape.nranks > kManyRanks && floor >= best) {
       r->prediction.time_us = std::max(floor, kAsGood * best + 1e-3);
       continue;
@@ -233,7 +239,7 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
 
 namespace {
 
-// Whether the algorithm leaves its rails, judged by the first and the last rank.
+// Whether the algorithm sends between rails, according to the first and the last rank.
 bool leaves_rails(const Algorithm& algorithm, const Shape& any, const CostModel& model) {
   Shape shape = any;
   if (shape.rail.empty()) {
@@ -254,8 +260,8 @@ bool leaves_rails(const Algorithm& algorithm, const Shape& any, const CostModel&
   return false;
 }
 
-// The fastest algorithm that keeps to its rails and takes at most kAsGoodOnRails times the best
-// time; nullptr if there is none. Plays those that have not been played.
+// The fastest rail-aware algorithm whose time is at most kAsGoodOnRails times the best time;
+// nullptr if there is none. Simulates the algorithms that have not been simulated yet.
 const Rated* on_rails(std::vector<Rated>& all, const Shape& shape, std::size_t bytes,
                       const CostModel& model, double best_us) {
   const Rated* found = nullptr;

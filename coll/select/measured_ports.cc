@@ -1,5 +1,6 @@
-// Which ports are slow by measured rates. Noise changes nothing: what is slow must be so by a
-// fifth, what was slow must come within a tenth of the others, and fractions go in steps.
+// Determines the slow ports from measured rates. Thresholds suppress noise: a port becomes slow if
+// its rate is a fifth below the others, a slow port becomes healthy within a tenth of the others,
+// and fractions are rounded to steps.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -11,11 +12,11 @@
 namespace weft {
 namespace {
 
-constexpr double kSlow = 0.8, kHealthy = 0.9;  // by the rate of other ports
-constexpr double kSteps = 20;                  // of a fraction
-constexpr double kSame = 0.075;                // fractions that differ by less are the same
+constexpr double kSlow = 0.8, kHealthy = 0.9;  // thresholds, relative to the rate of other ports
+constexpr double kSteps = 20;                  // steps between the fractions 0 and 1
+constexpr double kSame = 0.075;                // fractions that differ by less are equal
 
-// What most ports of a rail reach, or do better than; 0: none was measured.
+// The rate that most ports of a rail reach or exceed; 0: no port was measured.
 double usual(std::vector<double> rates) {
   if (rates.empty()) return 0;
   std::ranges::sort(rates);
@@ -53,8 +54,8 @@ std::vector<PortRate> slow_ports_of(const std::vector<PortRate>& measured,
   for (const auto& [rail, of] : rails) best = std::max(best, usual(of.rates));
   std::vector<PortRate> slow;
   for (const PortRate& p : measured) {
-    if (best <= 0 || !alive[p.host]) continue;  // a host that nothing reaches has failed
-    // Rails are measured one after the other: only a clear difference between them counts.
+    if (best <= 0 || !alive[p.host]) continue;  // a host whose ports are all unreachable has failed
+    // Rails are measured one after the other, so only a clear difference between them counts.
     const Rail& rail = rails[p.rail];
     const double of_rail = usual(rail.rates);
     const bool as_fast = of_rail >= (rail.was_slow ? kHealthy : kSlow) * best;

@@ -1,4 +1,4 @@
-// Prepares the steps of some ranks for playing: which task waits for which.
+// Prepares the steps of some ranks for the simulation: the dependencies between tasks.
 #include "coll/select/play.h"
 
 #include <algorithm>
@@ -57,14 +57,14 @@ Ports::Ports(const Shape& shape, const Layout& layout, const CostModel& model) {
     const int local = static_cast<int>(layout.hosts()[as_index(h)].size());
     for (int l = 0; l < local; ++l) {
       const Rank r = layout.hosts()[as_index(h)][as_index(l)];
-      // If hosts have different numbers of ranks, the index does not determine the rail.
+      // If hosts have different numbers of ranks, the local index does not determine the rail.
       const int rail =
           known ? shape.rail[as_index(r)] % nrails_ : by_index(l, local, nrails_, uniform);
       port_of_[as_index(layout.hosts()[as_index(h)][as_index(l)])] = h * nrails_ + rail;
       ++users_[as_index(h * nrails_ + rail)];
     }
   }
-  for (const SlowPort& p : shape.slow_ports)  // a schedule that knows a dead port avoids it
+  for (const SlowPort& p : shape.slow_ports)  // a schedule for a dead port does not use the port
     if (p.rate > 0)
       us_per_byte_[as_index(of(layout.hosts()[as_index(p.host)][as_index(p.local)]))] /= p.rate;
   // Weights are per rank of a host; they are rail weights if each rank has its own rail.
@@ -131,11 +131,11 @@ void Play::add_tasks(int rank, double bytes) {
   if (model_.fan_in_penalty > 0) count_fan_in(m);
 }
 
-// A step waits for the writers of its chunks. A reduction into the same chunks counts as one, and a
-// message of joined steps leaves when the data of all of them is ready.
+// A step depends on the writers of its chunks. A reduction into the same chunks is one writer, and
+// a message of joined steps leaves when the data of all of them is ready.
 void Play::order_by_chunks(Member& m) {
   const auto& steps = m.schedule->steps;
-  std::vector<int> touched;  // few of the n * n chunks of an all_to_all
+  std::vector<int> touched;  // the chunks in use: few of the n * n chunks of an all_to_all
   for (const Step& s : steps)
     for (int c = s.at.first; c < s.at.end(); ++c) touched.push_back(c);
   std::ranges::sort(touched);
@@ -164,7 +164,7 @@ void Play::order_by_chunks(Member& m) {
     for (const int w : waits)
       if (w >= 0) edges_.emplace_back(w, me);
     if (s.op == Op::kSend) continue;
-    // The last step represents all that are reduced together.
+    // The last step represents all steps of a reduction.
     const int last = m.first + static_cast<int>(end) - 1;
     if (me != last) edges_.emplace_back(me, last);
     if (opens && s.op == Op::kRecvReduce) {
@@ -189,8 +189,8 @@ void Play::count_fan_in(const Member& m) {
   }
 }
 
-// The i-th send on a channel matches its i-th receive. A long message waits for its credit; joined
-// steps share a message.
+// The i-th send on a channel matches the i-th receive. A long message waits for a credit; joined
+// steps are one message.
 void Play::match_messages() {
   using Channel = std::tuple<Rank, Rank, int>;
   std::vector<std::pair<Channel, int>> sends, receives;
@@ -230,8 +230,8 @@ void Play::match_messages() {
   }
 }
 
-// The n-th chunk of a rank that is not played leaves when the receiver has sent n chunks itself on
-// the same channel. Counts chunks, as similar ranks may cut them into messages differently.
+// A rank that is not simulated sends its n-th chunk when the receiver itself has sent n chunks on
+// the same channel. The unit is chunks, since similar ranks may cut them into messages differently.
 void Play::take_as_own() {
   for (const Member& m : ranks_) {
     std::map<std::pair<bool, int>, std::array<std::vector<int>, 2>> channels;  // receives, sends
@@ -244,7 +244,7 @@ void Play::take_as_own() {
 }
 
 void Play::take_as_own(const std::vector<int>& receives, const std::vector<int>& sends) {
-  // Credits count per channel of the peer that the receive names.
+  // Credits count per channel of the peer that the receive specifies.
   std::vector<std::tuple<Rank, int, int, int>> channels;  // then receive, and its send
   int sent = sends.empty() ? 0 : step(sends[0]).at.count, received = 0;
   std::size_t i = 0;  // the send of the chunks up to `sent`

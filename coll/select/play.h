@@ -1,5 +1,6 @@
-// Plays one round of schedules on the links of a cost model: when each message leaves and arrives,
-// and how long ports and cores are busy. Knows no algorithm and no slicing.
+// Play: simulates one round of schedules on the links of a cost model. It computes when each
+// message leaves and arrives, and how long ports and cores are busy, independent of algorithm and
+// slicing.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@
 
 namespace weft {
 
-// A point in time, and the part of it that was latency.
+// A point in time, and the part of it that is latency.
 struct Moment {
   double us = 0, alpha_us = 0;
   Moment plus(double bytes_us, double latency_us) const {
@@ -25,13 +26,13 @@ struct Moment {
 };
 inline Moment later(const Moment& a, const Moment& b) { return b.us > a.us ? b : a; }
 
-// Whether a rank takes its steps in list order, as with sockets and too few cores. Otherwise a step
-// begins when its data is ready, and messages have credits, as in the engine.
+// kOfList: a rank executes its steps in list order, as with sockets and too few cores. kAsEngine: a
+// step begins when its data is ready, and messages have credits, as in the engine.
 enum class Order : bool { kAsEngine, kOfList };
 
 inline std::size_t as_index(int i) { return static_cast<std::size_t>(i); }
 
-// The ports of rails, and which rank uses which.
+// The ports of the rails, and the port that each rank uses.
 class Ports {
  public:
   Ports(const Shape& shape, const Layout& layout, const CostModel& model);
@@ -40,9 +41,9 @@ class Ports {
   int users(int port) const { return users_[static_cast<std::size_t>(port)]; }
   double us_per_byte(int port) const { return us_per_byte_[static_cast<std::size_t>(port)]; }
   int rail(Rank r) const { return of(r) % nrails_; }
-  // The rail of a host's l-th rank, if the shape does not say: the ranks of a host share its rails
-  // in blocks, as in Topology. If hosts have different numbers of ranks, ranks with the same index
-  // are on the same rail.
+  // The rail of a host's l-th rank if the shape does not specify it: the ranks of a host are
+  // divided among its rails in contiguous blocks, as in Topology. If hosts have different numbers
+  // of ranks, ranks with the same index are on the same rail.
   static int by_index(int l, int ranks, int rails, bool uniform) {
     return uniform ? static_cast<int>(static_cast<std::int64_t>(l) * rails / ranks) : l % rails;
   }
@@ -54,31 +55,34 @@ class Ports {
   std::vector<double> us_per_byte_;
 };
 
-// Uplinks of leaves, from the first rank of each host (uplinks.cc). Returns the load of the busiest
-// uplink relative to its load from the played ranks; 1 if uplinks are never short.
+// Uplinks of leaves, computed from the first rank of each host (uplinks.cc). Returns the ratio of
+// the busiest uplink's total load to its load from the simulated ranks; 1 if uplinks are never a
+// bottleneck.
 double uplinks_by_played(const Algorithm& algorithm, const Shape& shape,
                          std::span<const Schedule> some, const CostModel& model);
-// Raises the predicted time to that of the busiest uplink.
+// Increases the predicted time to at least the time of the busiest uplink.
 void wait_for_uplinks(Prediction& p, const Algorithm& algorithm, const Shape& shape,
                       std::size_t bytes, const CostModel& model);
 
 class Play {
  public:
-  // `some`: as for predict(). `bytes`: per round.
+  // `some`: as in predict(). `bytes`: bytes per round.
   Play(std::span<const Schedule> some, const Shape& shape, double bytes, const CostModel& model,
        Order order);
-  // Plays `rounds` rounds. A rank has up to `lanes` rounds in flight, as in the engine.
+  // Simulates `rounds` rounds. A rank has up to `lanes` rounds in flight, as in the engine.
   void run(int rounds = 1, int lanes = 1);
 
-  bool stuck() const { return left_ > 0; }                       // some task was never done
+  // At least one task did not complete.
+  bool stuck() const { return left_ > 0; }
   int steps() const { return static_cast<int>(tasks_.size()); }  // per round
-  Moment end() const { return end_[0]; }                         // of the first round that is done
-  // When `round` + 1 rounds are done.
+  // End of the first round that completes.
+  Moment end() const { return end_[0]; }
+  // The time at which `round` + 1 rounds have completed.
   double end_us(int round) const { return end_[static_cast<std::size_t>(round)].us; }
   // Per round:
-  double rail_us() const;  // how long the busiest port, uplink or spine is busy
-  double host_us() const;  // how long the busiest rank, or the host's memory, is
-  double work_us() const;  // all ranks' work on messages between hosts, also of ranks not played
+  double rail_us() const;  // time for which the busiest port, uplink or spine is busy
+  double host_us() const;  // time for which the busiest rank, or the host's memory, is busy
+  double work_us() const;  // all ranks' work on messages between hosts, also of ranks not simulated
 
  private:
   struct Port {
@@ -86,40 +90,42 @@ class Play {
     double busy_us = 0;
   };
   struct Task {
-    int rank = 0;         // index into ranks_
-    int missing = 1;      // what it waits for: tasks, a message, the begin of the round
+    int rank = 0;  // index into ranks_
+    // Number of pending dependencies: tasks, a message, the begin of the round.
+    int missing = 1;
     int arrives_at = -1;  // a send: the receive that its message completes (take_as_own())
-    int fan_in = 1;       // a receive: how many in a row come from different ranks of other hosts
+    // A receive: number of consecutive receives from different ranks of other hosts.
+    int fan_in = 1;
     bool near = false, reduces = false;
     bool reduced = false;  // the last receive of a reduction, which is a node of the engine's plan
-    int after = 0, afters = 0;  // in after_: the tasks that wait for it
+    int after = 0, afters = 0;  // range in after_: the tasks that depend on this one
     double bytes = 0;
   };
   // A task of one round.
   struct Turn {
     int missing = 0;
-    int held = -1;  // a receive: the send that waits for its round to begin
+    int held = -1;  // a receive: the send that waits until the receive's round begins
     Moment ready;
   };
   struct Member {
     const Schedule* schedule = nullptr;
     int first = 0;  // task of its first step
     int nodes = 0;  // nodes of the engine's plan: steps and reductions
-    Moment cpu;     // when the rank is free
+    Moment cpu;     // the time at which the rank's core is free
     Port out, in;   // CostModel::host_ports: its own ports inside the host
     double busy_us = 0, bytes = 0, work_us = 0;
     int started = 0;        // lanes
-    int next = 0;           // round that the next free lane takes
-    std::vector<int> left;  // by round: nodes that are not done
+    int next = 0;           // the next round that a free lane starts
+    std::vector<int> left;  // by round: nodes that have not completed
     std::vector<bool> begun;
     // With Order::kOfList:
     int taken = 0, received = 0;
-    std::vector<Moment> sent;  // when its messages begin to leave
+    std::vector<Moment> sent;  // times at which its messages begin to leave
   };
   enum class What : char { kBegins, kAtSpine, kArrives };
   struct Event {
     double us;
-    int number;  // events of one moment keep their order
+    int number;  // sequence number: events with the same time keep their order
     int turn;    // round * tasks + task
     What what;
     Moment at;
@@ -168,13 +174,13 @@ class Play {
   std::vector<int> after_;
   std::vector<bool> played_;
   std::vector<Port> out_, in_;
-  std::vector<double> share_;                      // ranks on a port per played rank
+  std::vector<double> share_;                      // ranks per port, divided by simulated ones
   std::map<std::pair<int, int>, Port> spines_;     // by source and destination host
-  double spine_share_ = 1;                         // ranks of a host per played rank
-  std::vector<int> leaf_;                          // by host; empty: uplinks are never short
+  double spine_share_ = 1;                         // ranks per host, divided by simulated ones
+  std::vector<int> leaf_;                          // by host; empty: uplinks are never a bottleneck
   std::map<std::pair<int, int>, Port> up_, down_;  // uplinks, by leaf and rail
   std::vector<std::pair<int, int>> echoes_;        // sends, and further receives that they complete
-  std::vector<int> unsent_;  // receives whose senders never send, as far as known
+  std::vector<int> unsent_;                        // receives without a known send
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Turn> turns_;
   int rounds_ = 1, lanes_ = 1;

@@ -1,4 +1,4 @@
-// Runs a play: sends messages through ports, in the order of virtual time or of the list.
+// Runs the simulation: sends messages through ports, in the order of virtual time or of the list.
 #include <algorithm>
 
 #include "coll/engine/engine.h"
@@ -18,7 +18,7 @@ void Play::run(int rounds, int lanes) {
     m.left.assign(as_index(rounds), m.nodes);
     m.begun.assign(as_index(rounds), false);
     m.next = lanes_;
-    // Inside one host all lanes start at once, otherwise one after the other (done()).
+    // Within one host all lanes start at once, otherwise one after the other (done()).
     m.started = layout_.nhosts() > 1 ? 1 : lanes_;
     for (int round = 0; round < m.started; ++round) begin(m, round, {});
   }
@@ -57,14 +57,14 @@ void Play::run_as_listed() {
     m.next = 1;
   }
   for (bool moved = true; left_ > 0;) {
-    const bool stuck = !moved;  // a cycle in list order: assume that the peer is ready
+    const bool stuck = !moved;  // a cycle in list order: assumes that the peer is ready
     moved = false;
     for (Member& m : ranks_)
       while (m.left[0] > 0 && take(m, stuck && !moved)) moved = true;
   }
 }
 
-// Takes the next step of the list; returns false while its message has not been sent.
+// Starts the next step of the list; returns false if its message has not been sent yet.
 bool Play::take(Member& m, bool force) {
   const int task = m.first + m.taken;
   const Step& s = step(task);
@@ -78,7 +78,8 @@ bool Play::take(Member& m, bool force) {
       if (!arrived && !force) return false;
       if (!arrived) turn.ready = m.cpu.plus(0, link_of(task).alpha_us);
     } else {
-      // A rank that is not played sends its i-th message when this one sends its own i-th.
+      // A rank that is not simulated sends its i-th message when this rank sends its own i-th
+      // message.
       const auto last = std::min(as_index(m.received), std::max<std::size_t>(1, m.sent.size()) - 1);
       turn.ready = (m.sent.empty() ? Moment{} : m.sent[last]).plus(0, link_of(task).alpha_us);
     }
@@ -94,7 +95,7 @@ void Play::push(int turn, What what, const Moment& when) {
   events_.push({when.us, numbers_++, turn, what, when});
 }
 
-// One of the things that a task waits for is ready.
+// Called when one of a task's dependencies is ready.
 void Play::met(int turn, const Moment& when) {
   Turn& t = turns_[as_index(turn)];
   t.ready = later(t.ready, when);
@@ -116,7 +117,8 @@ void Play::done(int turn, const Moment& when) {
   if (left == 0 && m.next < rounds_) begin(m, m.next++, when);
 }
 
-// Occupies the rank with a step's bytes for `us`, and with its message; joined steps share one.
+// Occupies the rank for `us` with the bytes of a step, and with the work on its message; joined
+// steps share one message.
 void Play::work(Member& m, int turn, double us) {
   const Task& t = tasks_[as_index(turn % steps())];
   const bool joined = step(turn % steps()).joined;
@@ -163,8 +165,8 @@ std::pair<int, int> Play::uplink_of(Rank r) const {
   return {leaf_[as_index(layout_.host_of(r))], ports_.rail(r)};
 }
 
-// Returns when the first byte of a message that changes leaves or rails has passed the uplink and
-// the spine and arrives.
+// Returns when the first byte of a message arrives that crosses the uplink and the spine because it
+// changes leaves or rails.
 Moment Play::through_spine(int task, const Moment& at) {
   const Task& t = tasks_[as_index(task)];
   const Rank me = ranks_[as_index(t.rank)].schedule->rank, peer = step(task).peer;
@@ -190,7 +192,7 @@ void Play::under_way(int turn, const Moment& there) {
     push(round + echo->second, What::kArrives, there);
 }
 
-// A message starts to leave: it occupies its port and, if it changes rails, the spine, in the order
+// Starts to send a message: it occupies its port and, if it changes rails, the spine, in the order
 // of arrival there. The receiver accounts for its bytes.
 void Play::start_turn(int turn, const Moment& when) {
   const int task = turn % steps();
@@ -224,7 +226,7 @@ void Play::start_turn(int turn, const Moment& when) {
   done(turn, left);
 }
 
-// Returns when the last byte of an arriving message is in.
+// Returns when the last byte of an arriving message is received.
 Moment Play::through_in(int task, const Moment& there) {
   const Task& t = tasks_[as_index(task)];
   Member& m = ranks_[as_index(t.rank)];

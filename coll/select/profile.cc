@@ -1,5 +1,5 @@
-// Keeps, merges and interpolates measured times, and reads and writes profile files.
-// Does not measure or choose.
+// Stores, merges and interpolates measured times, and reads and writes profile files. Does not
+// measure or select.
 #include "coll/select/profile.h"
 
 #include <fmt/format.h>
@@ -24,9 +24,11 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kSchema = "weft.profile/1";
-constexpr std::uint64_t kMemory = 16;         // the most samples that an old time counts for
-constexpr int kGap = 4;                       // size classes that interpolation may bridge
-constexpr std::size_t kMostBytes = 4u << 20;  // of a profile file
+// Maximum number of samples that the weight of an old time represents.
+constexpr std::uint64_t kMemory = 16;
+// Maximum number of size classes between the ends of an interpolation.
+constexpr int kGap = 4;
+constexpr std::size_t kMostBytes = 4u << 20;  // maximum size of a profile file
 constexpr std::size_t kMostOfAMessage = std::size_t{1} << 63;
 
 int hosts_of(const Shape& shape) { return std::max<int>(1, static_cast<int>(shape.hosts.size())); }
@@ -37,7 +39,7 @@ Collective collective_of(const std::string& text) {
   throw Error(fmt::format("there is no collective '{}'", text));
 }
 
-// Converting a number that does not fit is undefined.
+// Conversion of a number out of range is undefined behavior.
 template <typename T>
 T whole(const nlohmann::json& number) {
   const bool fits = number.is_number_unsigned() ? std::in_range<T>(number.get<std::uint64_t>())
@@ -61,7 +63,7 @@ Profile Profile::parse(std::string_view text) {
       throw Error(fmt::format("schema is {}, not {}", json.at("schema").dump(), kSchema));
     profile.topology = json.at("topology").get<std::string>();
     for (const auto& time : json.at("times")) {
-      // A size without a size class would be read back as another one.
+      // A size that is not the bound of a size class would be read back as another one.
       const auto& bytes = time.at("bytes");
       if (!bytes.is_number_unsigned() || bytes.get<std::uint64_t>() > kMostOfAMessage)
         throw Error(fmt::format("invalid message size {}", bytes.dump()));
@@ -104,7 +106,8 @@ void Profile::add(const Key& key, double us, std::uint64_t samples) {
   Time& time = times_[key];
   const std::uint64_t old = std::min(time.samples, kMemory),
                       now = std::max<std::uint64_t>(1, samples);
-  const auto share = static_cast<double>(now);  // a file may hold any number: no overflow
+  // As double: a file may contain any number, and the sum must not overflow.
+  const auto share = static_cast<double>(now);
   time.us += (us - time.us) * (share / (static_cast<double>(old) + share));
   time.samples = old + std::min(now, kMemory);
 }
@@ -176,7 +179,8 @@ void check_named_profile() {
     throw Error(fmt::format("WEFT_PROFILE={} {}: name a new file, a profile, or off", named, why));
   };
   if (!std::filesystem::is_regular_file(what)) refuse("is not a regular file");
-  // A truncated or edited profile still has the schema; an empty file may become a profile.
+  // A truncated or edited profile still contains the schema; an empty file may be replaced by a
+  // profile.
   char text[256] = {};
   std::ifstream file(named, std::ios::binary);
   file.read(text, sizeof text);
@@ -224,7 +228,7 @@ Profile newest_profile(const Shape& shape) {
       if (!profile.knows(shape)) return;
       newest = std::move(profile);
       when = written;
-    } catch (const std::exception&) {  // its own job reports the error
+    } catch (const std::exception&) {  // the job that uses the file reports the error
     }
   };
   if (any.empty()) return newest;
@@ -242,7 +246,7 @@ void save_profile(const std::string& path, const Profile& profile) noexcept {
   if (path.empty() || profile.off()) return;
   std::string fresh;
   try {
-    fresh = path + '.' + hex(random_bytes(8));  // pids repeat in containers
+    fresh = path + '.' + hex(random_bytes(8));  // random, since pids repeat in containers
     check_named_profile();
     if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);

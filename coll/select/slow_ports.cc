@@ -18,7 +18,7 @@ bool number(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// The hosts of that name or number, or all for "*"; empty: there is no such host.
+// The hosts with that name or number, or all hosts for "*"; empty if no host matches.
 std::vector<int> hosts_named(std::string_view text, const std::vector<std::string>& names) {
   std::vector<int> found;
   const auto hosts = static_cast<int>(names.size());

@@ -1,5 +1,5 @@
-// Turns the constants of tuning.h and the cost model into slices and rounds in flight.
-// Does not know the job's transports.
+// Converts the constants of tuning.h and the cost model into slices and rounds in flight,
+// independent of the job's transports.
 #include "coll/select/tuning.h"
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 namespace weft {
 namespace {
 
-// Shorter slices must be faster by this factor, since they take more messages.
+// Shorter slices must be faster by at least this factor, since they need more messages.
 constexpr double kAsFast = 1.005;
 // If chunks take several paths at once (Outline::crossing), messages wait for each other, and a
-// round in flight takes longer than alone. This matters if scratch limits the rounds in flight.
-// Constant and exponent are fitted to reductions of 1 GiB, simulated on 32 hosts of 4 and 8 ranks
-// with slices of 64 to 192 KiB (within 5 %).
+// round in flight takes longer than a single round. This matters if scratch limits the rounds in
+// flight. Constant and exponent are fitted to simulated reductions of 1 GiB on 32 hosts of 4 and 8
+// ranks with slices of 64 to 192 KiB (within 5 %).
 constexpr double kCrossing = 1.57, kCrossingPower = 6;
 
-// The prediction for a message in equal rounds of up to `slice` bytes of each chunk.
+// The prediction for a message in equal rounds, each with up to `slice` bytes of each chunk.
 Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostModel& m,
                  int least_lanes) {
   Rounds r;
@@ -34,14 +34,15 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
                                                  : host_us);
   const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
   const double bytes_us = std::max({rail_us, host_us, memory_us});
-  // If work, rails and host run together, the shorter ones add only one hop's part to the longest.
-  // With o.direct, contributions cross the rails before hosts add them up, and results afterwards.
+  // If work, rails and host run concurrently, the shorter ones add only one hop's part to the
+  // longest. With o.direct, contributions cross the rails before hosts reduce them, and results
+  // cross afterwards.
   const double longest_us = std::max({work_us, rail_us, host_us});
   const double others_us = work_us + rail_us + host_us - longest_us;
   r.first_us = latency_us + (o.direct ? rail_us : 0) + longest_us +
                others_us / (o.together ? 1 + o.rail_hops : 1);
   r.stage_us = std::max(bytes_us, core_us);
-  // More lanes than needed if nothing is ever late.
+  // More lanes than necessary if no message is ever late.
   double lanes = std::ceil((o.crossing ? 2 : 4) * r.first_us / std::max(r.stage_us, 1e-6));
   lanes = std::clamp<double>(lanes, least_lanes, kMaxLanes);
   const auto lanes_in = [&](int chunks) {
@@ -49,7 +50,7 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
         std::floor(static_cast<double>(kScratchMax) / std::max(1e-6, chunks * even));
     return std::max(1.0, std::min({lanes, room, r.rounds}));
   };
-  // A rank that needs more scratch than another one has fewer rounds in flight (layout.cc).
+  // A rank that needs more scratch than another rank has fewer rounds in flight (layout.cc).
   r.slicing = {static_cast<std::size_t>(slice), static_cast<int>(lanes_in(o.least_scratch))};
   lanes = lanes_in(o.scratch_chunks);
   if (o.crossing) {
@@ -58,10 +59,10 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
       pace = std::pow(std::pow(r.stage_us, kCrossingPower) +
                           std::pow(kCrossing * r.first_us / lanes, kCrossingPower),
                       1 / kCrossingPower);
-    // The last piece of a round has as many hops left as the round has pieces.
+    // When the round's last piece is sent, it still has as many hops to go as the round has pieces.
     r.time_us = r.first_us + (r.rounds - 1) * pace + rail_us;
   } else {
-    // Ports and cores delay each other if both are busy, as do rounds in flight if they are few.
+    // Ports and cores delay each other if both are busy, and so do rounds if few are in flight.
     const double busy_us = std::pow(std::pow(bytes_us, 8) + std::pow(core_us, 8), 1.0 / 8);
     const double held_us = (o.together ? 1 : 2) * r.first_us / lanes;
     r.time_us = r.first_us + (lanes - 1) * busy_us +
@@ -70,10 +71,10 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
   return r;
 }
 
-// The fastest rounds by the model.
+// The fastest division into rounds according to the model.
 Rounds fastest_rounds(const Tuning& t, const Outline& o, double chunk_bytes,
                       const CostModel& model) {
-  // A chunk of up to the shortest slice takes one round, whatever the slice.
+  // A chunk that is not longer than the shortest slice takes one round with every slice.
   if (chunk_bytes <= static_cast<double>(t.model_slice_min))
     return rounds_of(o, chunk_bytes, static_cast<double>(t.model_slice_max), model,
                      t.rounds_in_flight);
@@ -93,8 +94,8 @@ Rounds fastest_rounds(const Tuning& t, const Outline& o, double chunk_bytes,
   return best;
 }
 
-// Ranks that forward chunks keep them in scratch, some more and some fewer; the number of all
-// chunks, which all ranks know, bounds the slice.
+// Ranks that forward chunks store them in scratch, in different numbers; the number of all chunks
+// is the same on all ranks and limits the slice.
 std::size_t shrunk(const Tuning& t, Collective c, std::size_t slice, std::size_t chunks) {
   if (c == Collective::kAllReduce || c == Collective::kAllGather || c == Collective::kBroadcast)
     return slice;
@@ -123,10 +124,10 @@ Rounds even_rounds(const Tuning& t, Collective c, double chunk_bytes, std::size_
 
 Rounds rounds_for(const Tuning& t, Collective c, const Outline& o, double chunk_bytes,
                   std::size_t chunks, const CostModel& model) {
-  // Over sockets, slices keep to the measured constants.
+  // Over sockets, slices use the measured constants.
   if (o.hops_known && !model.sockets) return fastest_rounds(t, o, chunk_bytes, model);
   Rounds r = even_rounds(t, c, chunk_bytes, chunks, true);
-  // Results come late where ports are slow: more and shorter rounds are in flight.
+  // Results arrive late where ports are slow, so more and shorter rounds are in flight.
   if (const std::size_t shortest = t.rail_slice_min; o.direct && r.slicing.slice_bytes > shortest) {
     r.slicing.rounds_in_flight *= static_cast<int>(r.slicing.slice_bytes / shortest);
     r.slicing.slice_bytes = shortest;
@@ -148,7 +149,7 @@ Slicing slicing_for(const Tuning& t, const Plan& plan, std::size_t total_bytes,
   if (!plan.network || plan.outline.per_host == 0)
     return even_slices(t, plan.collective, chunk, chunks, plan.network);
   Outline outline = plan.outline;
-  // All input of a rank is multiplied into scratch first.
+  // A rank first multiplies its whole input into scratch.
   if (plan.premultiplied && plan.layout == Plan::Layout::kBlocks)
     outline.scratch_chunks += static_cast<int>(chunks);
   return rounds_for(t, plan.collective, outline, static_cast<double>(chunk), chunks, model).slicing;

@@ -1,4 +1,5 @@
-// The bytes that a schedule sends over the uplinks of leaves. Knows no algorithm by name.
+// The bytes that a schedule sends over the uplinks of leaves. Independent of any particular
+// algorithm.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -8,7 +9,7 @@
 namespace weft {
 namespace {
 
-// The share of a round's bytes that these ranks move through the busiest uplink.
+// The share of a round's bytes that these ranks send through the busiest uplink.
 double busiest_share(std::span<const Schedule> some, const Shape& shape, const Ports& ports,
                      const Layout& layout) {
   std::map<std::tuple<int, int, bool>, double> shares;  // by leaf, rail and direction
@@ -23,7 +24,7 @@ double busiest_share(std::span<const Schedule> some, const Shape& shape, const P
   return most;
 }
 
-// The same for the first rank of every host.
+// The share of a round's bytes that the first ranks of all hosts send through the busiest uplink.
 double busiest_share(const Algorithm& algorithm, Shape shape, const Ports& ports,
                      const Layout& layout) {
   std::vector<Schedule> first;

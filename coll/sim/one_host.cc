@@ -21,7 +21,7 @@ bool sends(const Node& n) {
   return n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
 }
 
-// The members of each reduction, sorted: values are added in rank order in any case.
+// The members of each reduction, sorted, since the engine reduces in rank order in any case.
 std::vector<std::uint32_t> members_of(const Plan& plan) {
   std::vector<std::uint32_t> all = plan.members;
   for (const Node& n : plan.nodes)
@@ -30,8 +30,9 @@ std::vector<std::uint32_t> members_of(const Plan& plan) {
   return all;
 }
 
-// The link of a simulated rank. A message to another rank leaves from the rank whose message it is
-// mapped to, which shares this rank's ports, core and completions (SimFabricOptions::same_as).
+// The link of a simulated rank. A message to another rank is sent by the rank that sends the
+// message it is mapped to; that rank shares this rank's ports, core and completions
+// (SimFabricOptions::same_as).
 class OneHostLink final : public Transport {
  public:
   using Messages = std::unordered_map<std::uint64_t, OneHost::Message>;

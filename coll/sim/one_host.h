@@ -1,8 +1,8 @@
-// Simulates the ranks of one host in place of those of all hosts, or the first rank of each host in
-// place of those of all rails, if hosts or rails are alike.
+// Simulates only the ranks of one host if all hosts are alike, or only the first rank of each host
+// if all rails are alike.
 //
-// A message from a simulated rank to a rank that is not simulated is replaced by one that such a
-// rank sends to a simulated rank in the same step. Independent of the algorithm.
+// A message from a simulated rank to a rank that is not simulated is replaced by a message that
+// such a rank sends to a simulated rank in the same step. Independent of the algorithm.
 #pragma once
 
 #include <cstdint>
@@ -20,35 +20,37 @@ namespace weft {
 
 enum class Alike : bool { kHosts, kRails };
 
-// Pairs each message from a simulated rank to another rank with an equivalent one in return.
+// Pairs each message from a simulated rank to another rank with an equivalent message to a
+// simulated rank.
 class OneHost {
  public:
   struct Message {
     Rank from = kNoRank, to = kNoRank;
     std::uint32_t ordinal = 0;
   };
-  // Whether all hosts have equally many ranks, and ranks count up host after host.
+  // Whether all hosts have the same number of ranks, and ranks are numbered host by host.
   static bool applies(const Shape& shape);
 
   // `first`: the plans of the simulated ranks; not used after finish().
   OneHost(Alike alike, int per_host, std::vector<const Plan*> first)
       : alike_(alike), per_host_(per_host), first_(std::move(first)), as_(first_.size()) {}
   Alike alike() const { return alike_; }
-  // The simulated rank that represents r, and its index among the simulated ranks.
+  // The simulated rank that represents rank r, and its index among the simulated ranks.
   Rank as(Rank r) const { return alike_ == Alike::kHosts ? r % per_host_ : r - r % per_host_; }
   std::size_t place(Rank r) const {
     return static_cast<std::size_t>(alike_ == Alike::kHosts ? r % per_host_ : r / per_host_);
   }
-  // The simulated ranks; the other ranks that they exchange messages with.
+  // The simulated ranks, and the ranks that they exchange messages with.
   std::vector<Rank> ranks() const;
   std::vector<Rank> peers() const;
-  // Records the messages that another rank receives from simulated ones. Returns false if its plan
-  // differs from that of its representative in more than the choice among alike peers and the
+  // Records the messages that another rank receives from simulated ranks. Returns false if its plan
+  // differs from the plan of its representative in more than the choice among alike peers and the
   // chunks that are moved.
   bool add(const Plan& plan);
-  // Ends adding. Returns whether each message to another rank maps to a different one from another.
+  // Ends the sequence of add() calls. Returns whether the messages from simulated to other ranks
+  // map one-to-one to messages in the opposite direction.
   bool finish();
-  // The links of the simulated ranks, and of other ranks that these use.
+  // The links of the simulated ranks, and of the other ranks that these links use.
   std::vector<std::unique_ptr<Transport>> links(SimFabric& fabric) const;
 
  private:

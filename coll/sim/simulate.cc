@@ -1,5 +1,5 @@
-// Drives the runs of all ranks over the simulated fabric until they are done.
-// Knows no real transport and no clock.
+// Drives the runs of all ranks on the simulated fabric until they complete. Uses neither a real
+// transport nor a clock.
 #include "coll/sim/simulate.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,8 @@ std::vector<Schedule> schedules_of(const Algorithm& algorithm, Shape shape,
   return all;
 }
 
-// The count that gives `few` rounds per lane of the same size; all of it if there are few rounds.
+// The count that gives `few` rounds per lane of the same size; the full count if there are few
+// rounds.
 std::size_t count_of_few(const SimPart& part, int few) {
   const std::size_t count = part.call.count;
   auto chunks = static_cast<std::size_t>(part.plan.nchunks);
@@ -154,7 +155,7 @@ class Simulation {
     std::array<Completion, 64> batch;
     while (const std::size_t n = m.endpoint->poll(batch))
       for (std::size_t i = 0; i < n; ++i) {
-        // Scratch: unlike with views, the fabric cannot tell what will be reduced.
+        // Only for scratch: without views, the fabric does not know which bytes will be reduced.
         if (options_.reduce_us_per_byte > 0 && batch[i].code == Code::kOk)
           worked_us_ =
               std::max(worked_us_,
@@ -203,12 +204,12 @@ class Simulation {
   std::vector<Member> ranks_;
   std::size_t unfinished_ = 0;
   std::size_t count_ = 0, all_count_ = 0;
-  double worked_us_ = 0;  // when the last reduction ends
+  double worked_us_ = 0;  // time at which the last reduction ends
   Status failure_;
 };
 
-// Makes a rank's call one with blocks of different sizes, SimBuffers::counts. The call points into
-// the result.
+// Changes a rank's call to one with blocks of different sizes, SimBuffers::counts. The call points
+// into the result.
 std::vector<std::size_t> give_blocks(Call& call, Collective collective,
                                      const std::vector<std::vector<std::size_t>>& counts, Rank r) {
   std::vector<std::size_t> sent, received;
@@ -227,12 +228,12 @@ std::vector<std::size_t> give_blocks(Call& call, Collective collective,
   return own_blocks(call, counts.size());
 }
 
-// The plan that a rank runs; see prepare_parts().
+// The plan of a rank; see prepare_parts().
 Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
                     const SimFabricOptions& options, const Call& call, Rank root, bool in_place,
                     bool packed) {
-  // The two links of every rank. Both are the rank's one endpoint: the fabric itself knows which
-  // ranks share a host, while the plan learns here which arrivals are lent.
+  // The two links of every rank. Both refer to the rank's only endpoint: the fabric knows which
+  // ranks share a host, and the plan determines from the link which messages arrive as views.
   constexpr int kHostLink = 0, kRailLink = 1;
   const Link links[] = {{.views = options.views}, {.views = false}};
   const auto host = [&](Rank peer) {
@@ -340,7 +341,7 @@ std::optional<OneHost> one_of(Alike alike, const Algorithm& algorithm, const Sha
   for (const auto& part : parts) plans.push_back(&part->plan);
   OneHost one(alike, per_host, plans);
   std::vector<Rank> ranks = one.peers();
-  if (alike == Alike::kRails)  // messages that change rails would meet others on the spine
+  if (alike == Alike::kRails)  // messages that change rails would share the spine with others
     for (const auto& part : parts)
       for (const Step& s : part->plan.schedule.steps)
         if (s.peer / per_host != part->plan.schedule.rank / per_host && s.peer % per_host != 0)
@@ -376,7 +377,7 @@ std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& any,
   if (by_blocks(algorithm.collective)) elements *= n;
   if (algorithm.collective == Collective::kAllToAll) elements *= n;
   const bool equal = elements % chunks == 0;
-  // Chunks of different lengths differ from host to host.
+  // If chunks differ in length, so do hosts.
   if (equal && o.host_scale.empty() && o.leaf_of_host.empty())  // hosts of a leaf are not alike
     if (auto one = one_of(Alike::kHosts, algorithm, shape, count, type, o)) return one;
   if ((equal || elements / chunks >= kManyElements) && shape.hosts[0].size() > 1 &&

@@ -1,4 +1,4 @@
-// Reads environment variables as text and as numbers; the errors name the variable.
+// Reads environment variables as text and as numbers; errors contain the variable's name.
 #include "topo/base/environment.h"
 
 #include <fmt/format.h>

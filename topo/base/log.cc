@@ -1,4 +1,4 @@
-// Makes weft's logger, with the level of WEFT_LOG. Does not know what is logged.
+// Creates weft's logger, with the level of WEFT_LOG. Independent of the logged text.
 #include "topo/base/log.h"
 
 #include <spdlog/sinks/stdout_sinks.h>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Not registered with spdlog, to keep apart from the program's settings and loggers.
+// Not registered with spdlog, so that the program's settings and loggers do not affect it.
 spdlog::logger* make() {
   auto* logger = new spdlog::logger("weft", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%H:%M:%S.%f %L %v");

@@ -37,7 +37,7 @@ class WEFT_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// What the locks of all mutexes do. Their annotations differ.
+// The common part of the locks of all mutex types, whose annotations differ.
 template <class M>
 class UnannotatedLock {
  public:
@@ -58,8 +58,8 @@ class UnannotatedLock {
     mutex_.lock();
     held_ = true;
   }
-  // Lets the mutex go while it runs `f`, also where `f` throws. For a function that is passed the
-  // lock by the holder: clang takes the mutex for held all the time, but in `f`.
+  // Releases the mutex while `f` runs, and acquires it again also if `f` throws. For functions to
+  // which the holder passes the lock: clang assumes that the mutex is held, except in `f`.
   template <class F>
   void without(F f) {
     struct Again {
@@ -76,12 +76,12 @@ class UnannotatedLock {
   bool held_ = true;
 };
 
-// Holds a mutex from its construction to its end; unlock() and lock() let it go in between.
-// std::condition_variable_any waits on it.
+// Holds a mutex from construction to destruction; unlock() and lock() release and reacquire it in
+// between. std::condition_variable_any waits on it.
 class WEFT_SCOPED_CAPABILITY MutexLock : private UnannotatedLock<Mutex> {
  public:
   explicit MutexLock(Mutex& mutex) WEFT_ACQUIRE(mutex) : UnannotatedLock(mutex) {}
-  // Of a mutex that is held already.
+  // Takes over a mutex that is already locked.
   MutexLock(Mutex& mutex, std::adopt_lock_t held) WEFT_REQUIRES(mutex)
       : UnannotatedLock(mutex, held) {}
   ~MutexLock() WEFT_RELEASE() {}

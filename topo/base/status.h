@@ -16,7 +16,7 @@ namespace weft {
 using Rank = std::int32_t;
 inline constexpr Rank kNoRank = -1;
 
-// Thrown during setup. The message names the wrong value and the remedy.
+// Thrown during setup. The message contains the wrong value and a remedy.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -24,19 +24,20 @@ class Error : public std::runtime_error {
 
 enum class Code : std::uint8_t {
   kOk = 0,
-  kInvalidArgument,  // the caller passed an invalid argument
+  kInvalidArgument,  // an argument of the call is invalid
   kTimeout,          // a deadline passed without a known dead rank
-  kPeerFailed,       // a rank died, stopped, or was cut off; Status::rank names it
+  kPeerFailed,       // a rank died, stopped, or was cut off: Status::rank
   kTransport,        // a device or the kernel reported an error
-  kMismatch,         // ranks disagree about what they run
+  kMismatch,         // the ranks' arguments or calls differ
   kAborted,          // the communicator was aborted before
-  kCorrupt,          // data arrived corrupted, also after repetitions
+  kCorrupt,          // data arrived corrupted, also after retransmissions
   kInternal,         // a bug in weft
 };
 
 const char* name(Code code) noexcept;
 
-// The outcome of an operation. `rank` is the culprit (a world rank), if one is known.
+// The result of an operation. `rank` is the rank that caused a failure (a world rank), if it is
+// known.
 class [[nodiscard]] Status {
  public:
   Status() = default;  // ok

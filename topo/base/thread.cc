@@ -1,4 +1,4 @@
-// Starts threads with all signals blocked, and sets their CPUs. Does not know what they do.
+// Starts threads with all signals blocked, and sets their CPUs. Independent of the threads' work.
 #include "topo/base/thread.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ RunsOn::RunsOn(const std::vector<int>& cpus) noexcept {
   CPU_ZERO(&wanted);
   for (const int cpu : cpus)
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &wanted);
-  // The kernel ignores CPUs outside the cpuset, and fails if none is left.
+  // The kernel ignores CPUs outside the cpuset, and fails if none remains.
   moved_ = CPU_COUNT(&wanted) > 0 && sched_getaffinity(0, sizeof before_, &before_) == 0 &&
            sched_setaffinity(0, sizeof wanted, &wanted) == 0;
 }

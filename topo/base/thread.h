@@ -10,9 +10,9 @@
 
 namespace weft {
 
-// Blocks all signals of the calling thread while the object lives. Threads that it starts meanwhile
-// keep all signals blocked: the program's handlers run in its own threads, and no signal interrupts
-// a system call of the library's threads.
+// Blocks all signals of the calling thread for the lifetime of the object. Threads that it starts
+// during this time keep all signals blocked: the program's handlers run in the program's own
+// threads, and no signal interrupts a system call of the library's threads.
 class SignalsBlocked {
  public:
   SignalsBlocked();
@@ -24,9 +24,9 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// Binds the calling thread, and the threads that it starts meanwhile, to these CPUs while the
-// object lives, within the cgroup's cpuset but regardless of the launcher's binding. No effect if
-// the cpuset allows none of them or `cpus` is empty.
+// Binds the calling thread, and the threads that it starts, to these CPUs for the lifetime of the
+// object, within the cgroup's cpuset but regardless of the launcher's binding. No effect if the
+// cpuset permits none of them or `cpus` is empty.
 class RunsOn {
  public:
   explicit RunsOn(const std::vector<int>& cpus) noexcept;
@@ -39,8 +39,8 @@ class RunsOn {
   bool moved_ = false;
 };
 
-// Starts a thread with all signals blocked. `what` names the thread in errors, as in "the thread of
-// the control plane". Throws Error if the system refuses.
+// Starts a thread with all signals blocked. `what` is the name of the thread in errors, as in "the
+// thread of the control plane". Throws Error if the system call fails.
 std::thread start_thread(const char* what, std::function<void()> body);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Yields the core with Linux system calls. Does not know what the thread waits for.
+// Yields the core with Linux system calls. Independent of the event that the thread waits for.
 #include "topo/base/yield.h"
 
 #include <sched.h>
@@ -25,7 +25,7 @@ struct SchedAttributes {
 void ask_for_short_slices() {
   SchedAttributes a;
   if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0) != 0) return;
-  // Kernels without custom slices for SCHED_OTHER report 0 and would ignore ours.
+  // Kernels without custom slices for SCHED_OTHER report 0 and would ignore the request.
   if (a.policy != SCHED_OTHER || a.runtime <= kSlice) return;
   a.runtime = kSlice;
   syscall(SYS_sched_setattr, 0, &a, 0);

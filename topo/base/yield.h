@@ -3,11 +3,11 @@
 
 namespace weft {
 
-// Calls sched_yield(). A thread's first call also asks the kernel for its shortest time slices (0.1
-// ms; sched_setattr(2), Linux 6.12 and later, no privilege needed; no effect elsewhere). The
-// thread's share of the core stays the same, but on a shared core it resumes 0.1 ms after its wait
-// ends instead of several slices of 3 ms. Threads with another policy than SCHED_OTHER or with
-// slices that short are unchanged. Thread-safe.
+// Calls sched_yield(). A thread's first call also requests the kernel's shortest time slices (0.1
+// ms; sched_setattr(2), Linux 6.12 and later, no privilege needed; no effect on other kernels). The
+// thread's share of the core is unchanged, but on a shared core it resumes 0.1 ms after its wait
+// ends instead of after several slices of 3 ms. Threads with another policy than SCHED_OTHER, or
+// with slices that are already this short, are unchanged. Thread-safe.
 void yield_core();
 
 // Spin-loop hint to the processor.

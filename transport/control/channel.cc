@@ -61,13 +61,13 @@ void Channel::flush() {
     message.msg_iovlen = count;
     const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
-    // Also retry later if the kernel is out of memory.
+    // Retries later also if the kernel is out of memory.
     if (sent < 0 &&
         (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM))
       return;
     if (sent < 0) {
-      // The peer is gone. Data that it sent before may still be unread, so receive() reports the
-      // end.
+      // The peer has closed the connection. Data that it sent before may still be unread, so
+      // receive() reports the end.
       out_.clear();
       sent_ = queued_ = 0;
       return;
@@ -102,7 +102,7 @@ Channel::Got Channel::receive(wire::Frame& frame) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM))
       return Got::kNothing;
     if (got <= 0) {
-      // A killed process with unread data resets the connection.
+      // If a process is killed while data is unread, its kernel resets the connection.
       const bool closed = got == 0 || errno == ECONNRESET;
       why_ = closed ? "connection closed" : std::strerror(errno);
       return Got::kEnd;

@@ -25,16 +25,16 @@ class Channel {
   void close() noexcept;
   void set_max_payload(std::size_t max_payload) { decoder_.set_max_payload(max_payload); }
 
-  // Queues a frame and writes what the socket takes. Does nothing on a closed channel.
+  // Queues a frame and writes the bytes that the socket accepts. No effect on a closed channel.
   void send(wire::Type type, std::string_view payload);
   // Queues a kGather of any size, cut into frames; several channels may share `bytes`.
   void send_gather(std::uint64_t sequence, const std::shared_ptr<const std::string>& bytes);
-  // Writes what the socket takes. The owner waits for POLLOUT while queued() is not 0.
+  // Writes the bytes that the socket accepts. The owner waits for POLLOUT while queued() is not 0.
   void flush();
   std::size_t queued() const noexcept { return queued_; }
 
-  // Returns the next frame and reads from the socket at most once. kEnd follows the last frame that
-  // arrived before the connection ended; why() says how it ended.
+  // Returns the next frame; reads from the socket at most once. kEnd follows the last frame that
+  // arrived before the connection ended; why() returns the reason.
   Got receive(wire::Frame& frame);
   bool heard();                                        // whether bytes arrived since the last call
   bool partial() const { return decoder_.partial(); }  // an incomplete frame is buffered

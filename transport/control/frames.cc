@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kMagic = '\x57';
 constexpr unsigned char kMore = 1;
-// Different labels, so that a MAC of one direction cannot be replayed in the other.
+// Different labels, so that a MAC of one direction cannot be replayed in the other direction.
 constexpr std::string_view kHelloLabel = "weft hello 1\n";
 constexpr std::string_view kReplyLabel = "weft reply 1\n";
 
@@ -41,7 +41,7 @@ class Writer {
   std::string bytes_;
 };
 
-// Reads past the end return zeros and make ok() false, so one check at the end is enough.
+// A read past the end returns zeros and makes ok() false, so one check at the end is sufficient.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -125,7 +125,7 @@ std::string encode_frame(Type type, std::string_view payload, bool more) {
 }
 
 void Decoder::feed(std::string_view bytes) {
-  // Move the rest to the front only if that is cheap compared to the bytes already consumed.
+  // Moves the rest to the front only if that is cheap compared to the bytes already consumed.
   if (begin_ > 0 && begin_ >= buffer_.size() / 2) {
     buffer_.erase(0, begin_);
     begin_ = 0;
@@ -136,7 +136,7 @@ void Decoder::feed(std::string_view bytes) {
 Decoder::Result Decoder::next(Frame& frame) {
   if (malformed_) return Result::kMalformed;
   const std::string_view rest = std::string_view(buffer_).substr(begin_);
-  // Garbage is recognized by its first byte, without waiting for a whole header.
+  // Garbage is detected by its first byte, before a whole header has arrived.
   if (!rest.empty() && rest[0] != kMagic) {
     malformed_ = true;
     return Result::kMalformed;

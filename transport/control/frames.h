@@ -1,5 +1,5 @@
-// The wire format of the bootstrap and the control plane. Uses no socket, clock or thread, so unit
-// tests and the fuzzer cover all of it.
+// The wire format of the bootstrap and the control plane. Uses no sockets, clocks or threads, so
+// unit tests and the fuzzer cover all of it.
 //
 // A frame is 8 bytes of header (magic, type, flags, 0, length of the payload as u32) and the
 // payload. All integers are little endian. The handshake of a connection:
@@ -47,7 +47,7 @@ enum class Type : std::uint8_t {
   kGoodbye,       // from rank 0: kLeave has arrived, or rank 0 leaves too
   kInquire,       // an inquiry's number; rank 0 forwards a leaf's inquiry to all ranks
   kTestimony,     // an inquiry's number and a rank's snapshot, through rank 0
-  // A door is the port on which a rank listens so that ranks find it if rank 0 dies.
+  // A door is a port on which a rank listens so that other ranks can connect to it if rank 0 dies.
   kShrink,  // to rank 0: this rank continues after a failure; its door in the new job
   kShrunk,  // the surviving ranks, '1' or '0' per rank; then kDoors of the new job
   kDoor,    // to rank 0: this rank's door, "address port"
@@ -59,7 +59,7 @@ enum class Type : std::uint8_t {
 struct Frame {
   Type type = Type::kConfirm;
   bool more = false;         // the next frame of this type continues this one
-  std::string_view payload;  // lives until the decoder's next call
+  std::string_view payload;  // valid until the decoder's next call
 };
 
 // `payload` is at most kMaxFrameBytes.
@@ -67,7 +67,7 @@ std::string encode_frame(Type type, std::string_view payload, bool more = false)
 // Returns the header alone; the caller sends the payload from its own memory.
 std::string encode_header(Type type, std::size_t payload_bytes, bool more = false);
 
-// Cuts a stream of bytes into frames. After kMalformed every next() returns kMalformed.
+// Splits a stream of bytes into frames. After kMalformed every next() returns kMalformed.
 class Decoder {
  public:
   enum class Result { kFrame, kNeedMore, kMalformed };
@@ -140,11 +140,12 @@ enum class Gathering : std::uint64_t {
                                        // rank's bytes: to all ranks of that group
 };
 inline constexpr std::uint64_t kGatheringFlags = std::uint64_t{15} << 60;
-const char* words_of(Gathering what);  // the name of its call, for errors
+const char* words_of(Gathering what);  // the name of the call, for error messages
 
-// The payload of kGather, kGatherFailed, kInquire, kTestimony and kLetter. kLetter's number has the
-// mailbox in the upper half and a rank in the lower. The upper half of an inquiry's number is the
-// asking rank between rank 0 and the asked ranks, and the answering rank otherwise.
+// The payload of kGather, kGatherFailed, kInquire, kTestimony and kLetter. The number of a kLetter
+// contains the mailbox in its upper half and a rank in its lower half. The upper half of an
+// inquiry's number is the asking rank in frames between rank 0 and the asked ranks, and the
+// responding rank in other frames.
 struct Numbered {
   std::uint64_t sequence = 0;
   std::string_view bytes;
@@ -155,13 +156,14 @@ std::optional<Numbered> decode_numbered(std::string_view payload);
 // Joins the contributions of all ranks into one string.
 std::string encode_parts(const std::vector<std::string>& parts);
 std::optional<std::vector<std::string>> decode_parts(std::string_view bytes, int count);
-// The same, compressed with zstd: the ranks' parts are mostly alike, and rank 0 sends them to every
-// rank. unpack_parts() returns nullopt for malformed bytes, another number of parts, or a size
-// above `most` bytes.
+// encode_parts() compressed with zstd: the ranks' parts are mostly alike, and rank 0 sends them to
+// every rank. unpack_parts() returns nullopt if the bytes are malformed, the number of parts
+// differs, or the size exceeds `most` bytes.
 std::string pack_parts(const std::vector<std::string>& parts);
 std::optional<std::vector<std::string>> unpack_parts(std::string_view bytes, int count,
                                                      std::size_t most);
-// Takes encode_parts() of each sender's parts; returns encode_parts() of each receiver's parts.
+// The argument contains encode_parts() of each sender's parts; returns encode_parts() of each
+// receiver's parts.
 std::optional<std::vector<std::string>> transpose(const std::vector<std::string>& by_sender);
 
 }  // namespace weft::wire

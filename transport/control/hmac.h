@@ -1,5 +1,5 @@
-// Keyed hashes, random bytes and constant-time comparison, based on OpenSSL and getrandom. Does not
-// know what is hashed.
+// Keyed hashes, random bytes and constant-time comparison, based on OpenSSL and getrandom.
+// Independent of the hashed data.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ namespace weft {
 
 inline constexpr std::size_t kMacBytes = 32;
 
-// Returns the HMAC-SHA256 (RFC 2104), kMacBytes bytes. Throws Error when OpenSSL refuses.
+// Returns the HMAC-SHA256 (RFC 2104), kMacBytes bytes. Throws Error if OpenSSL fails.
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
-// Derives a key of kMacBytes bytes for one use of a secret. Domain-separated: no message that the
-// secret itself signs starts like the text hashed here.
+// Derives a key of kMacBytes bytes for one use of a secret. Domain-separated: no message whose MAC
+// is computed with the secret itself begins like the text hashed here.
 std::string derive_key(std::string_view secret, std::string_view label);
 
 // Compares in a time that depends only on the sizes.
@@ -38,7 +38,7 @@ class ShortMac {
   ~ShortMac();
   ShortMac(const ShortMac&) = delete;
   ShortMac& operator=(const ShortMac&) = delete;
-  // Returns false when OpenSSL refuses.
+  // Returns false if OpenSSL fails.
   bool compute(const Key& key, const void* bytes, std::size_t n, std::uint64_t& mac) noexcept;
 
  private:

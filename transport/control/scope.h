@@ -1,5 +1,5 @@
-// Which communicators a failure ends. The control plane is independent of communicators, so a
-// number and a rank identify one.
+// The communicators that a failure ends. The control plane is independent of communicators, so a
+// number and a rank identify a communicator.
 #pragma once
 
 #include <compare>
@@ -12,7 +12,7 @@ namespace weft {
 struct Scope {
   enum class Ends : std::uint8_t {
     kAll,    // every communicator of the job
-    kRank,   // those with `rank` as a member: the rank is gone
+    kRank,   // communicators that contain `rank`: the rank has failed
     kGroup,  // the communicator `group`, whose first member is `rank`
   };
   Ends ends = Ends::kAll;

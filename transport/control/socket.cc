@@ -1,4 +1,4 @@
-// Socket system calls, and closing of sockets in forked children. Does not know frames.
+// Socket system calls, and closing of sockets in forked children. Independent of frames.
 #include "transport/control/socket.h"
 
 #include <fcntl.h>
@@ -62,8 +62,8 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
-// Loopback addresses that a listener on 127.0.0.1 or ::1 covers. Not all of 127/8: a host's own
-// name may resolve to 127.0.1.1.
+// Loopback addresses that a listener on 127.0.0.1 or ::1 covers. Excludes the rest of 127/8, since
+// a host's own name may resolve to 127.0.1.1.
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address == "127.0.0.1";
 }
@@ -74,8 +74,9 @@ void set_option(int fd, int level, int name, int value) noexcept {
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// Makes a TCP socket whose segments pass every network, so that the control plane can report a port
-// or switch that drops packets of the declared MTU. RFC 8200: the minimum MTU is 1,280 bytes.
+// Creates a TCP socket whose segments fit the MTU of every network, so that the control plane can
+// report a port or switch that drops packets of the declared MTU. RFC 8200: the minimum MTU is
+// 1,280 bytes.
 Fd make_socket(int family) {
   constexpr int kSegment = 1200;  // 1,280 bytes less the IPv6 header and TCP with options
   Fd fd = Fd::from([&] { return ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
@@ -124,7 +125,7 @@ int fork_generation() noexcept {
 Fd::Lock::Lock() { ForkGuard::get().mutex.lock(); }
 Fd::Lock::~Lock() { ForkGuard::get().mutex.unlock(); }
 
-// Called with a Lock held, whose mutex the header cannot name.
+// The caller holds a Lock. The header cannot annotate this, since it does not declare the mutex.
 void Fd::adopt(int fd) WEFT_NO_THREAD_SAFETY_ANALYSIS {
   fd_ = fd;
   if (fd < 0) return;
@@ -253,8 +254,8 @@ Fd open_socket(const std::string& device, const std::string& address, bool datag
   Fd fd = Fd::from(
       [&] { return socket(here.bytes.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   if (!fd) return {};
-  // Bind to the device so that a rail never uses another one. Needs a privilege on old kernels;
-  // without it the address and the routes decide.
+  // Binds to the device so that a rail never uses another one. Old kernels require a privilege for
+  // this; without it the address and the routes select the device.
   if (device != "lo")
     setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
                static_cast<socklen_t>(device.size()));
@@ -321,7 +322,7 @@ Fd make_wake_fd() {
 
 void ring(const Fd& wake) noexcept {
   const std::uint64_t one = 1;
-  // Fails only if the counter is full; the reader wakes up anyway.
+  // Fails only if the counter is at its maximum, and then the reader wakes up anyway.
   [[maybe_unused]] const ssize_t written = ::write(wake.get(), &one, sizeof one);
 }
 

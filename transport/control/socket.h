@@ -1,5 +1,6 @@
-// Sockets of the control plane: non-blocking, closed on exec and in forked children (a child's copy
-// would hide its parent's death from the other ranks).
+// Sockets of the control plane: non-blocking, closed on exec and in forked children (a copy in a
+// child would keep the connection open after its parent's death, which the other ranks then could
+// not detect).
 #pragma once
 
 #include <sys/socket.h>
@@ -23,7 +24,8 @@ int fork_generation() noexcept;
 class Fd {
  public:
   Fd() = default;
-  // `make()` returns a descriptor or -1 with errno; no fork can come between make() and ownership.
+  // `make()` returns a descriptor or -1 with errno; no fork can occur between make() and the
+  // registration of the descriptor.
   template <typename Make>
   static Fd from(Make&& make) {
     const Lock lock;
@@ -56,28 +58,28 @@ struct Endpoint {
   std::string text;  // "10.0.0.1:4711"
 };
 
-// Resolves each of the comma-separated addresses with each of the ports. Leaves out an address that
-// does not resolve and stores the reason in `problem`. May block for as long as the resolver does.
+// Resolves each of the comma-separated addresses with each of the ports. Omits an address that does
+// not resolve and stores the reason in `problem`. Blocks until the resolver returns.
 std::vector<Endpoint> resolve(const std::string& addresses, std::span<const std::uint16_t> ports,
                               std::string& problem);
 
-// Listens on the first free port: on the loopback device when all addresses are loopback addresses,
-// on every device otherwise. Throws Error naming the ports.
+// Listens on the first free port: on the loopback device if all addresses are loopback addresses,
+// otherwise on every device. Throws Error with the ports.
 Fd listen_on(const std::string& addresses, std::span<const std::uint16_t> ports);
-// Listens on any port of one address, and on no other address. Throws Error naming the address.
+// Listens on any port of one address, and on no other address. Throws Error with the address.
 Fd listen_at(const std::string& address);
 // Returns the port on which a socket listens.
 std::uint16_t port_of(int fd);
-// Returns how many connections a listener of this host queues before accept(). Further ones get no
-// answer, as from a dead host.
+// Returns the number of connections that a listener of this host queues before accept(). Further
+// connection requests get no response, as from a dead host.
 int listen_queue() noexcept;
 
 // Opens a rail's socket, bound to the device and its address, on `port` if it is free, otherwise on
-// any port (0: any). On failure the Fd is empty and errno has the reason.
+// any port (0: any). On failure the Fd is empty and errno contains the reason.
 Fd open_socket(const std::string& device, const std::string& address, bool datagrams = false,
                std::uint16_t port = 0);
 
-// Returns the numeric address of this end of a connection; empty when it has none.
+// Returns the numeric local address of a connection; empty if it has none.
 std::string local_address(int fd);
 // Returns false if no process listens at the endpoint. May wait up to 100 ms.
 bool somebody_listens(const Endpoint& at) noexcept;
@@ -94,12 +96,12 @@ Fd make_wake_fd();
 void ring(const Fd& wake) noexcept;
 void drain(const Fd& wake) noexcept;
 
-// Raises the limit of open files to fit `more`, as far as allowed. True if they all fit.
+// Raises the limit of open files by `more`, as far as permitted. Returns whether all of them fit.
 bool allow_files(int more) noexcept;
-// Raises the limit of open files to fit `more`. Throws Error with the limit if it cannot.
+// Raises the limit of open files by `more`. Throws Error with the limit if it cannot.
 void need_files(int more);
 
-// Returns the milliseconds from `now` to `when` for poll(): rounded up, from 0 to one minute.
+// Returns the milliseconds from `now` to `when` for poll(): rounded up, and limited to 0 to 60,000.
 int poll_ms(Clock::time_point when, Clock::time_point now) noexcept;
 
 // Returns WEFT_HOST_ID, or the hostname if unset.

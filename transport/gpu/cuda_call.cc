@@ -1,5 +1,5 @@
 // CUDA error messages, the current GPU of a thread, and driver functions looked up at run time.
-// Knows no memory or streams.
+// Independent of memory and streams.
 #include "transport/gpu/cuda_call.h"
 
 #include <fmt/format.h>
@@ -72,8 +72,8 @@ int current_gpu() noexcept {
   return gpu;
 }
 
-// Returns the primary context, which the runtime uses too (both number GPUs alike). Retained once,
-// for the life of the process.
+// Returns the primary context, which the runtime uses as well (both number GPUs alike). It is
+// retained once, for the lifetime of the process.
 CUcontext context_of(int gpu) {
   static Mutex mutex;
   // Never destroyed: used by destructors of statics.

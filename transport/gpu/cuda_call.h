@@ -1,4 +1,4 @@
-// Errors, current GPU and driver entry points of calls to CUDA.
+// Calls to CUDA: error messages, the current GPU, and entry points of the driver.
 #pragma once
 
 #include <cuda.h>
@@ -9,9 +9,9 @@ namespace weft::cuda {
 // Throws an Error with the call, the GPU and a remedy.
 [[noreturn]] void fail(const char* call, int gpu, cudaError_t error);
 
-// Makes a GPU current while the object lives, by pushing its context. Not by cudaSetDevice():
-// restoring the former device would create a context on GPU 0 in processes that never used it, and
-// driver calls find no context in a thread that has not called the runtime.
+// Makes a GPU current for the lifetime of the object by pushing its context. cudaSetDevice() is no
+// alternative: restoring the former device would create a context on GPU 0 in processes that never
+// used it, and driver calls find no context in a thread that has not called the runtime.
 class OnGpu {
  public:
   explicit OnGpu(int gpu);
@@ -28,8 +28,9 @@ int gpu_chosen() noexcept;
 // Returns the current GPU if the process uses it, otherwise another GPU in use; -1 if none.
 int gpu_in_use() noexcept;
 
-// Makes a GPU in use current while the object lives, for calls that work on any GPU or take theirs
-// from an argument. Without a context in the thread, the runtime would create one on GPU 0.
+// Makes any GPU in use current for the lifetime of the object, for calls that work on any GPU or
+// that take the GPU from an argument. Without a context in the thread, the runtime would create one
+// on GPU 0.
 class OnAnyGpu {
  public:
   OnAnyGpu() noexcept;
@@ -41,7 +42,7 @@ class OnAnyGpu {
   bool pushed_ = false;
 };
 
-// Allows calls in this thread that would otherwise invalidate a user's stream capture.
+// Permits calls in this thread that would otherwise invalidate a user's stream capture.
 class Relaxed {
  public:
   Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -63,12 +64,13 @@ Fn driver_function(const char* name, unsigned version) {
 }
 
 // Sets CUDA_MODULE_LOADING=EAGER and CUDA_DEVICE_MAX_CONNECTIONS=32 unless the user has set them;
-// CUDA reads them at its start. 8 connections with MPS, whose clients share a pool: a rank has four
-// streams, and eight ranks with 32 connections exhausted the pool of an H200. A lazily loaded
-// kernel, even of another library, waits for streams that wait for weft and holds a lock that
-// weft's kernels need. Streams that share a connection wait for each other.
+// CUDA reads them when it starts. With MPS it sets 8 connections, since MPS clients share a pool: a
+// rank has four streams, and eight ranks with 32 connections exhausted the pool of an H200. A
+// lazily loaded kernel, even of another library, waits for streams that wait for weft and holds a
+// lock that weft's kernels need. Streams that share a connection wait for each other.
 void prepare_environment();
-// Logs if kernels are still loaded lazily: CUDA was started before, or the user wants it.
+// Logs if kernels are still loaded lazily, because CUDA had started before, or because the user set
+// it.
 void tell_of_lazy_loading();
 
 }  // namespace weft::cuda

@@ -1,5 +1,5 @@
-// Device on the CUDA runtime; cuda_stream_memops.cc orders streams against the host. Knows no
-// ranks.
+// Implements Device with the CUDA runtime; cuda_stream_memops.cc orders streams relative to the
+// host. Independent of ranks.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -323,7 +323,7 @@ class CudaDevice final : public Device {
   std::vector<std::string> names_, uuids_, addresses_;
   mutable Mutex mutex_;
   mutable std::vector<bool> enabled_ WEFT_GUARDED_BY(mutex_);  // peer access, [gpu][other]
-  // Mapped memory of other processes, and the GPU that each is mapped for.
+  // Mapped memory of other processes, and the GPU for which each is mapped.
   std::map<void*, int> opened_ WEFT_GUARDED_BY(mutex_);
   cuda::CudaWords words_;
   CUresult (*attributes_)(unsigned, CUpointer_attribute*, void**, CUdeviceptr) = nullptr;
@@ -348,8 +348,8 @@ Residence CudaDevice::residence(const void* pointer) const noexcept {
                              ? attributes_(6, wanted, data, reinterpret_cast<CUdeviceptr>(pointer))
                              : CUDA_ERROR_NOT_INITIALIZED;
   if (asked != CUDA_SUCCESS) {
-    // The driver call needs a context in this thread. If no GPU is in use, this is host memory:
-    // asking the runtime would create a context, hundreds of megabytes on GPU 0.
+    // The driver call needs a context in this thread. If no GPU is in use, the pointer is host
+    // memory: a runtime call would create a context, which takes hundreds of megabytes on GPU 0.
     const int gpu = attributes_ ? cuda::gpu_in_use() : -1;
     if (gpu < 0) return {};
     try {
@@ -379,7 +379,7 @@ Residence CudaDevice::residence(const void* pointer) const noexcept {
 Device* cuda_device(std::string& why) {
   cuda::prepare_environment();
   int count = 0;
-  // Creates no context: a process without GPU memory uses none.
+  // This call creates no context, so a process without GPU memory has none.
   const cudaError_t e = cudaGetDeviceCount(&count);
   if (e != cudaSuccess || count == 0) {
     cudaGetLastError();

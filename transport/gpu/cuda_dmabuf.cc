@@ -1,4 +1,4 @@
-// Exports GPU memory with cuMemGetHandleForAddressRange. Does not know NICs.
+// Exports GPU memory with cuMemGetHandleForAddressRange. Independent of NICs.
 #include "transport/gpu/cuda_dmabuf.h"
 
 #include <cuda.h>
@@ -20,7 +20,7 @@ NicMemory cuda_dmabuf(const void* data, std::size_t bytes) {
   static const auto call = cuda::driver_function<GetHandle>("cuMemGetHandleForAddressRange", 11070);
   if (call == nullptr) return {.why = "this driver has no cuMemGetHandleForAddressRange"};
   const cuda::OnGpu on(device()->residence(data).gpu);  // the driver uses the current context
-  // Whole pages only; a CUDA allocation is page-aligned and does not share its last page.
+  // Exports whole pages; a CUDA allocation is page-aligned and does not share its last page.
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<std::uintptr_t>(data);
   const std::uintptr_t begin = first / page * page;

@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// Exports [data, data + bytes), device memory within one allocation. Needs CUDA 11.7, a driver with
-// the open kernel modules, and Linux 5.12.
+// Exports [data, data + bytes), device memory within one allocation. Requires CUDA 11.7, a driver
+// with the open kernel modules, and Linux 5.12.
 NicMemory cuda_dmabuf(const void* data, std::size_t bytes);
 
 }  // namespace weft

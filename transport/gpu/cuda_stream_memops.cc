@@ -1,5 +1,5 @@
-// Makes streams write and wait for words, by memory operations or by the kernels in
-// cuda_stream_memops.cu. Does not know what a word means.
+// Makes streams write and wait for words, with memory operations or with the kernels in
+// cuda_stream_memops.cu. Independent of the meaning of a word.
 #include "transport/gpu/cuda_stream_memops.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,8 @@
 namespace weft::cuda {
 namespace {
 
-// Loads the kernels before the first stream of a GPU waits: loading later may wait for that stream.
+// Loads the kernels before the first stream of a GPU waits, since loading them later may wait for
+// that stream.
 void load_once(int gpu) {
   static Mutex mutex;
   // Never destroyed: used by destructors of statics.
@@ -53,7 +54,7 @@ void CudaWords::write(cudaStream_t stream, int gpu, std::atomic<std::uint32_t>* 
                       std::uint32_t value) const {
   const OnGpu on(gpu);
   if (write_) {
-    // The default flags put a memory fence before the write, so earlier work is visible with it.
+    // With the default flags a memory fence precedes the write, so earlier work is visible with it.
     if (const CUresult r = write_(stream, reinterpret_cast<CUdeviceptr>(word), value,
                                   CU_STREAM_WRITE_VALUE_DEFAULT);
         r != CUDA_SUCCESS)

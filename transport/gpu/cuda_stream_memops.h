@@ -1,5 +1,5 @@
-// Makes streams write words of pinned memory and wait for them: by the driver's stream memory
-// operations, or by kernels if the driver has none (or WEFT_CUDA_MEMOPS=off).
+// Makes streams write words of pinned memory and wait for them, with the driver's stream memory
+// operations, or with kernels if the driver does not support them (or WEFT_CUDA_MEMOPS=off).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Finds the device of this process. Does not know what runs on it.
+// Detects the device of this process. Independent of the work that runs on it.
 #include "transport/gpu/device.h"
 
 #include <fmt/format.h>

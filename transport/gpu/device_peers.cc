@@ -78,7 +78,7 @@ void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu
       return use(known->second, address);
     if (const auto no = refused_.find(key); no != refused_.end()) {
       const std::string why = no->second;
-      refused_.erase(no);  // the next call tries again
+      refused_.erase(no);  // the next call retries
       throw Error(why);
     }
     if (now) {
@@ -107,9 +107,9 @@ void* DevicePeers::use(Mapping& m, const DeviceAddress& address) {
   return static_cast<std::byte*>(m.opened) + (address.at - address.base);
 }
 
-// Marks mappings that overlap this new allocation: their memory was freed. While they are mapped,
-// CUDA may refuse the new one (cudaErrorAlreadyMapped), so they are closed even if this call fails:
-// the next call may succeed.
+// Marks mappings that overlap this new allocation, since their memory was freed. While they are
+// mapped, CUDA may reject the new mapping (cudaErrorAlreadyMapped), so they are closed even if this
+// call fails: the next call may succeed.
 void DevicePeers::mark_stale(const Key& key, const DeviceAddress& address) {
   for (auto& [other_key, other] : mappings_)
     if (std::get<0>(other_key) == address.process && std::get<1>(other_key) != std::get<1>(key) &&

@@ -1,7 +1,7 @@
 // Cache of mappings of other processes' device memory on this machine.
 //
-// A process can open an allocation only once, and slowly, so mappings belong to the process, not to
-// a communicator. This process's own memory needs no mapping.
+// A process can open an allocation only once, and opening is slow, so mappings belong to the
+// process, not to a communicator. This process's own memory needs no mapping.
 #pragma once
 
 #include <atomic>
@@ -31,19 +31,21 @@ DeviceAddress device_address(Device& device, const void* data, std::size_t bytes
 // Mapped memory of peers. Thread-safe.
 class DevicePeers {
  public:
-  // Most unused mappings that trim() keeps.
+  // Maximum number of unused mappings that trim() keeps.
   static constexpr std::size_t kKept = 256;
 
   // Returns the buffer's address on GPU `gpu` of this process, valid until release() with the same
-  // arguments. Returns nullptr if it is not mapped and cannot be now because a stream waits for
-  // weft: mapping may wait for all streams of a GPU. open_wanted() maps it then. now: maps it
-  // anyway. Throws Error if the GPU cannot access the buffer.
+  // arguments. Mapping may wait for all streams of a GPU. Therefore the function returns nullptr if
+  // the buffer is not mapped and a stream waits for weft; open_wanted() maps it later. now: maps it
+  // in any case. Throws Error if the GPU cannot access the buffer.
   void* acquire(Device& device, const DeviceAddress& address, int gpu, bool now = false);
   void release(const DeviceAddress& address, int gpu) noexcept;
   // Closes mappings of memory that its owner has freed, and the oldest unused mappings beyond
-  // kKept. Closing may wait for all work of a GPU, so no work on it may wait for weft.
+  // kKept. Closing may wait for all work of a GPU, so it must not be called while such work waits
+  // for weft.
   void trim(Device& device) noexcept;
-  // Maps what acquire() could not. Call it when no stream waits (gpu/gates.h), after trim().
+  // Maps the buffers that acquire() could not map. Must be called when no stream waits
+  // (gpu/gates.h), after trim().
   void open_wanted(Device& device) noexcept;
   std::size_t size() const;
 
@@ -62,7 +64,7 @@ class DevicePeers {
   mutable Mutex mutex_;
   std::map<Key, DeviceAddress> wanted_ WEFT_GUARDED_BY(mutex_);
   std::atomic<bool> any_wanted_{false};
-  std::map<Key, std::string> refused_ WEFT_GUARDED_BY(mutex_);  // failed ones: CUDA's error
+  std::map<Key, std::string> refused_ WEFT_GUARDED_BY(mutex_);  // failed mappings: CUDA's error
   std::map<Key, Mapping> mappings_ WEFT_GUARDED_BY(mutex_);
   std::uint64_t clock_ WEFT_GUARDED_BY(mutex_) = 0;
   bool any_stale_ WEFT_GUARDED_BY(mutex_) = false;

@@ -28,7 +28,7 @@ class DeviceRegion {
 // The first serial of a DeviceRegion; the serials of weft::alloc are below.
 inline constexpr std::uint64_t kFirstDeviceRegion = std::uint64_t{1} << 63;
 
-// Finds the DeviceRegion that contains [data, data + bytes); serial 0 if none. Thread-safe.
+// Returns the DeviceRegion that contains [data, data + bytes); serial 0 if none does. Thread-safe.
 RegionRef find_device_region(const void* data, std::size_t bytes) noexcept;
 // Returns the length of the DeviceRegion; 0 if it was freed. Thread-safe.
 std::size_t device_region_bytes(const RegionRef& ref) noexcept;

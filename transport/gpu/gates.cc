@@ -1,5 +1,5 @@
-// Puts fences on streams and opens them, and counts the process's streams that wait at one. Does
-// not know the tasks in between.
+// Puts fences on streams and opens them, and counts the process's streams that wait at a fence.
+// Independent of the tasks between a fence's two words.
 #include "transport/gpu/gates.h"
 
 #include <atomic>
@@ -15,11 +15,11 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kWordsOfPage = 256;
-// Pages per slab. Slabs are never freed: 256 KiB serve 32768 fences, so that the device need not
+// Pages per slab. Slabs are never freed: 256 KiB contain 32768 fences, so that the device need not
 // allocate while a stream waits.
 constexpr std::size_t kPagesOfSlab = 256;
 
-// Per process; never destroyed, like the device.
+// One object per process; never destroyed, like the device.
 struct Gates {
   Mutex mutex;
   std::atomic<std::size_t> closed{0};  // streams that may wait; incremented with the mutex held
@@ -48,7 +48,7 @@ void settle(const std::atomic<std::size_t>& waiting) {
 
 std::atomic<std::size_t>& waiting_streams_of(const void* world) {
   static Mutex mutex;
-  // Never destroyed; a reused address finds its count at 0.
+  // Never destroyed; if an address is reused, its count is 0.
   static auto* const all WEFT_PT_GUARDED_BY(mutex) =
       new std::map<const void*, std::atomic<std::size_t>>;
   const MutexLock lock(mutex);
@@ -58,7 +58,7 @@ std::atomic<std::size_t>& waiting_streams_of(const void* world) {
 StreamFences::~StreamFences() {
   Gates& all = gates();
   all.closed -= captured_;
-  // A task completes before its stream has reset `done`: until then the words are in use.
+  // A task completes before its stream has reset `done`, and until then the words are in use.
   if (!streams_have_passed()) return;
   for (auto* page : pages_)
     for (std::size_t i = 0; i < kWordsOfPage; ++i) page[i].store(0);
@@ -116,7 +116,7 @@ void StreamFences::put(const StreamFence& gate, Device::Stream stream, bool capt
     device_.wait_word(stream, gate.done, 1);
     device_.write_word(stream, gate.done, 0);
   } catch (...) {
-    gate.done->store(1, std::memory_order_release);  // the stream may wait already
+    gate.done->store(1, std::memory_order_release);  // the stream may be waiting for this word
     --all.closed;
     waiting_ -= captured ? 0 : 1;
     throw;

@@ -1,5 +1,5 @@
-// Stream fences, which order the work of a user's stream and of a weft thread, and the backoff of a
-// thread that waits for a GPU.
+// Stream fences, which order the work of a user's stream relative to a weft thread, and the backoff
+// of a thread that waits for a GPU.
 #pragma once
 
 #include <atomic>
@@ -16,46 +16,47 @@ namespace weft {
 // How long the destructor of a communicator or World waits for an unresponsive GPU.
 inline constexpr std::chrono::seconds kLeave{2};
 
-// Two words: the stream writes `arrived` and waits for `done`. The waiting side resets a word to 0,
-// so that a captured graph can run the fence repeatedly.
+// A fence has two words: the stream writes `arrived` and waits for `done`. The side that waits for
+// a word resets it to 0, so that a captured graph can execute the fence repeatedly.
 struct StreamFence {
   std::atomic<std::uint32_t>* arrived = nullptr;
   std::atomic<std::uint32_t>* done = nullptr;
 };
 
-// Calls give_back() unless a stream waits at a fence, and blocks new waits meanwhile. Returns false
-// if not called. CUDA calls that free memory (cudaFree, cudaFreeHost, cudaHostUnregister,
-// cudaIpcCloseMemHandle) may wait for all streams of the process on a GPU and block launches of
-// other threads: a deadlock if a stream waits at a fence.
+// Calls give_back() unless a stream waits at a fence, and blocks new waits during the call. Returns
+// false if it did not call give_back(). CUDA calls that free memory (cudaFree, cudaFreeHost,
+// cudaHostUnregister, cudaIpcCloseMemHandle) may wait for all streams of the process on a GPU and
+// block launches of other threads, which is a deadlock if a stream waits at a fence.
 bool unless_streams_wait(const std::function<void()>& give_back);
 
-// Waits until no stream of a World (counted in `waiting`) waits at the fence of a call, at most
+// Waits until no stream of a World (counted in `waiting`) waits at the fence of a call, for at most
 // settle_limit. Called before CUDA calls that allocate memory (cudaMalloc, cudaHostRegister) or
 // load code, which may also wait for all streams of the process. The limit is for fences that only
-// a later call of this thread would open. Tests that allow no late call raise it.
+// a later call of this thread would open. Tests that do not permit late calls raise the limit.
 inline std::atomic<std::chrono::milliseconds> settle_limit{std::chrono::milliseconds{500}};
 void settle(const std::atomic<std::size_t>& waiting);
-// Returns the count of a World, identified by the object that its communicators share.
+// Returns the number of waiting streams of a World, identified by the object that its communicators
+// share.
 std::atomic<std::size_t>& waiting_streams_of(const void* world);
 
-// A pool of one thread's fences. The caller locks, except for put().
+// A pool of one thread's fences. The caller must hold a lock, except for put().
 class StreamFences {
  public:
   // waiting: counts the World's streams that wait at fences of calls; must outlive this object.
   StreamFences(Device& device, std::atomic<std::size_t>& waiting)
       : device_(device), waiting_(waiting) {}
-  // Waits up to kLeave until streams have passed the opened fences. Otherwise the words that a
-  // stream will still write are not reused.
+  // Waits up to kLeave until streams have passed the opened fences. After that, words that a stream
+  // has yet to write are not reused.
   ~StreamFences();
   StreamFences(const StreamFences&) = delete;
   StreamFences& operator=(const StreamFences&) = delete;
 
   // Takes a free fence. Throws Error if the device cannot allocate memory.
   StreamFence take();
-  // Makes later work on the stream wait for open(). A captured fence is part of a graph that may
-  // run at any time, so its stream counts as waiting while this object lives.
+  // Makes later work on the stream wait for open(). A captured fence is part of a graph that may be
+  // launched at any time, so its stream counts as waiting for the lifetime of this object.
   void put(const StreamFence& gate, Device::Stream stream, bool captured);
-  // Lets the stream pass; the fence becomes free unless it is captured.
+  // Unblocks the stream; the fence becomes free unless it is captured.
   void open(const StreamFence& gate, bool captured);
 
  private:
@@ -69,7 +70,7 @@ class StreamFences {
   std::atomic<std::size_t> captured_{0};
 };
 
-// Spins, then yields, then sleeps: waits for a GPU are longer than waits for a rank.
+// Spins, then yields, then sleeps, since waits for a GPU take longer than waits for a rank.
 class Backoff {
  public:
   void pause();

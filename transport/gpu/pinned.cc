@@ -1,4 +1,4 @@
-// The staging pool: caches, lends and frees memory. Does not know what is staged.
+// The staging pool: caches, hands out and frees memory. Independent of the staged data.
 #include "transport/gpu/pinned.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ struct PooledMemory::Pool {
   std::atomic<std::size_t> shared{0};
 };
 
-// Never destroyed: at exit the device may be gone before.
+// Never destroyed, since at exit the device may be destroyed first.
 PooledMemory::Pool& PooledMemory::pool() {
   static Pool* const p = new Pool;
   return *p;

@@ -1,10 +1,10 @@
-// The staging pool: bounce buffers between a GPU and other ranks, reused from task to task. Pinned
-// host memory comes from weft::alloc, so that ranks of the host read it in place; RDMA NICs send
-// from GPU memory and receive into it.
+// The staging pool: bounce buffers between a GPU and other ranks, which tasks reuse. Pinned host
+// memory comes from weft::alloc, so that ranks of the host can read it in place; RDMA NICs send
+// from pooled GPU memory and receive into it.
 //
 // Freeing device memory may wait for all work of the GPU, even for a stream that waits for this
-// process. So give_back() returns memory only to the pool; trim(), called when no stream waits
-// (gpu/gates.h), returns it to the device. An object is not thread-safe.
+// process. Therefore give_back() returns memory only to the pool; trim(), called when no stream
+// waits (gpu/gates.h), returns it to the device. Objects are not thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,22 +16,22 @@
 
 namespace weft {
 
-// Bytes of one copy between GPU and host memory, while a transport moves the previous slice: long
-// enough for the bus, short enough to overlap.
+// Size of one copy between GPU and host memory, during which a transport moves the previous slice:
+// long enough to use the bandwidth of the bus, short enough to overlap.
 inline constexpr std::size_t kStagedSlice = std::size_t{2} << 20;
 
 class PooledMemory {
  public:
   static constexpr int kPinned = -1;  // instead of a GPU: pinned host memory
   PooledMemory() noexcept;
-  // Takes at least `bytes` from the pool, or else from the device, after settle(*waiting) if given.
-  // Throws Error when memory runs out or the device refuses.
+  // Takes at least `bytes` from the pool or, if the pool has none, from the device, after
+  // settle(*waiting) if `waiting` is given. Throws Error if the allocation fails.
   PooledMemory(Device& device, int gpu, std::size_t bytes,
                const std::atomic<std::size_t>* waiting = nullptr);
   ~PooledMemory();
   PooledMemory(PooledMemory&& other) noexcept;
   PooledMemory& operator=(PooledMemory&& other) noexcept;
-  // Whether the pool has a block for `bytes` now; another thread may take it.
+  // Whether the pool contains a block for `bytes` now; another thread may take it.
   static bool pooled(int gpu, std::size_t bytes) noexcept;
   std::byte* get() const;
   std::size_t size() const;
@@ -40,13 +40,14 @@ class PooledMemory {
   // Never reuses or frees the memory, since the GPU may still access it.
   void abandon() noexcept;
 
-  // Keeps GPU memory in the pool for the life of the process, since peers may map it, and CUDA does
-  // not define what happens to mappings of freed memory.
+  // Keeps GPU memory in the pool for the lifetime of the process, since peers may have mapped it,
+  // and CUDA does not define the behavior of mappings of freed memory.
   void share() noexcept;
   static std::size_t shared_bytes() noexcept;  // total memory with share() called
 
   // Returns pooled memory to the device: all GPU memory that is not shared, and pinned memory
-  // beyond kKept bytes that was unused for kIdle: pinning it for each long message would take many
+  // beyond kKept bytes that was unused for kIdle. The limits avoid pinning memory for each long
+  // message, which would take many times as long as sending the message.
   // times as long as sending the message.
   static constexpr std::size_t kKept = std::size_t{64} << 20;
   static constexpr std::chrono::seconds kIdle{10};

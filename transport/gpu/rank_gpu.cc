@@ -1,4 +1,4 @@
-// Assigns the GPUs of a machine to its ranks. Does not know CUDA.
+// Assigns the GPUs of a machine to its ranks. Independent of CUDA.
 #include "transport/gpu/rank_gpu.h"
 
 #include <algorithm>

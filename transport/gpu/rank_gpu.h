@@ -6,9 +6,9 @@
 
 namespace weft {
 
-// Returns this rank's GPU, in this process's numbering: the one in its Place (chosen by the
-// program; the rail follows), otherwise the one nearest to its rail, with the machine's ranks
-// spread over the device's GPUs (topo/near.h).
+// Returns this rank's GPU, in this process's numbering: the GPU in its Place (selected by the
+// program; the rail is chosen for it), otherwise the GPU nearest to its rail, with the machine's
+// ranks distributed over the device's GPUs (topo/near.h).
 int gpu_of_rank(const Topology& topology, Rank me, const Device& device);
 
 }  // namespace weft

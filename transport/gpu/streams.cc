@@ -1,4 +1,4 @@
-// Makes weft's own streams on first use. Does not know their work.
+// Creates weft's own streams on first use. Independent of their work.
 #include "transport/gpu/streams.h"
 
 #include <algorithm>

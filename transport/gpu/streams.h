@@ -1,7 +1,8 @@
 // The streams of weft's copies and kernels: two per GPU, shared by all communicators of the
-// process. Their work waits only for earlier work on the same stream, so it always ends. They are
-// few because CUDA has 8 queues for all streams of a process (CUDA_DEVICE_MAX_CONNECTIONS): a
-// stream queued behind one that waits for it never runs. Thread-safe.
+// process. Their work waits only for earlier work on the same stream, so it always completes. There
+// are only two because CUDA has 8 queues for all streams of a process
+// (CUDA_DEVICE_MAX_CONNECTIONS): a stream queued behind one that waits for it never runs.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +12,11 @@
 namespace weft {
 
 inline constexpr int kOwnStreams = 2;
-// Returns stream `which` (below kOwnStreams) of the GPU. Throws Error if the device refuses.
+// Returns stream `which` (below kOwnStreams) of the GPU. Throws Error if it cannot be created.
 Device::Stream own_stream(Device& device, int gpu, int which);
 
-// Copies bytes between any kinds of memory, one of them a GPU's. Blocks until the copy is done.
-// Throws Error.
+// Copies bytes between any kinds of memory, of which at least one is a GPU's. Blocks until the copy
+// is complete. Throws Error.
 void copy_now(void* to, const void* from, std::size_t bytes);
 
 }  // namespace weft

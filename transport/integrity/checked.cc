@@ -1,5 +1,6 @@
-// Computes checksums of sent messages, verifies received ones, and has corrupt ones repeated.
-// integrity/notes.cc has the control messages. Does not know the transport below.
+// Computes checksums of sent messages, verifies received messages, and requests retransmission of
+// corrupt ones. integrity/notes.cc handles the control messages. Independent of the inner
+// transport.
 #include "transport/integrity/checked.h"
 
 #include <algorithm>
@@ -11,12 +12,12 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kWorthStaging = 1024;  // below this, two passes cost nothing
+constexpr std::size_t kWorthStaging = 1024;  // below this, two passes have no measurable cost
 
 }  // namespace
 
-// Returns the checksum of a message to send. If the transport below would copy the message, copies
-// it here, in the same pass.
+// Returns the checksum of a message to send. If the inner transport would copy the message, this
+// function copies it in the same pass.
 std::uint32_t CheckedTransport::sum_of(Transfer& t) {
   if (t.summed) return t.crc;
   const bool same = t.data == last_.data && t.bytes == last_.bytes;
@@ -92,7 +93,8 @@ void CheckedTransport::start_receive(Transfer& t) {
   Message& m = messages_[take_place(Message::Is::kRecv, t)];
   t.head = &m.head;
   t.sums = true;
-  // Where the transport lends bytes, they are checked there, and copied while they are in cache.
+  // If the inner transport supports views, the bytes are verified in the view and copied while they
+  // are in cache.
   if (t.kind == Transfer::Kind::kRecv && views_ && t.bytes <= caps_.max_view) {
     m.by_view = true;
     t.kind = Transfer::Kind::kView;
@@ -205,7 +207,7 @@ std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
       }
       const std::uint32_t place = by_id_.find(id);
       if (place == TagTable::kNone)
-        high >= kAgainHigh ? void() : done_.add(c);  // unchecked: of 0 bytes
+        high >= kAgainHigh ? void() : done_.add(c);  // a message of 0 bytes, unchecked
       else if (messages_[place].is == Message::Is::kRecv)
         landed(place, c);
       else

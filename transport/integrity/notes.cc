@@ -1,5 +1,5 @@
-// Notes of the integrity layer: acknowledgments and requests to repeat. Does not know the transport
-// below.
+// Notes of the integrity layer: acknowledgments and requests to retransmit. Independent of the
+// inner transport.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -114,7 +114,7 @@ void CheckedTransport::heard(Rank rank, const Note& note, int rail) {
     if (h.sum() == h.check && (h.what == Say::kAgain || (h.what == Say::kAck && h.number <= kTags)))
       good = &h;
   Peer& p = peer(rank);
-  if (!good) {  // both halves corrupt: no recovery
+  if (!good) {  // both halves are corrupt: recovery is impossible
     p.corrupt = fmt::format("rank {} to rank {} over {}: a note about a message arrived corrupted",
                             rank, me_, over(rail));
     for (Message& m : messages_)

@@ -1,5 +1,5 @@
-// The class behind make_checked_transport (checked.h). checked.cc handles messages; notes.cc has
-// notes and repetitions.
+// The class behind make_checked_transport() (checked.h). checked.cc handles messages; notes.cc
+// handles notes and retransmissions.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ class CheckedTransport final : public Transport,
     caps_.tag_bits -= 1;
     caps_.checks = true;
   }
-  // The inner transport must end before the memory into which it receives notes.
+  // The inner transport must be destroyed before the memory into which it receives notes.
   ~CheckedTransport() override { inner_.reset(); }
 
   void post(std::span<const Transfer> transfers) noexcept override;
@@ -99,10 +99,12 @@ class CheckedTransport final : public Transport,
   bool mapped(const void* data, std::size_t bytes) const noexcept override {
     return staging_->mapped(data, bytes);
   }
-  bool reaches_gpu(void*, std::size_t) noexcept override { return false; }  // sums are software's
+  // Sums are computed by the CPU.
+  bool reaches_gpu(void*, std::size_t) noexcept override { return false; }
   void end_buffer(std::uint64_t serial) noexcept override { memory_->end_buffer(serial); }
 
-  // Upper halves of the ids of notes and of repeated messages; each repetition has one of its own.
+  // Upper halves of the ids of notes and of retransmitted messages; each retransmission has its
+  // own.
   static constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = kCheckedIds;
   static constexpr std::uint32_t kWindow = 16;  // receives posted for a peer's notes
   static constexpr int kNumberBits = 36;        // bits of the number in this layer's tags
@@ -137,7 +139,7 @@ class CheckedTransport final : public Transport,
     bool by_view = false;  // a kRecv through a kView of the inner transport
     bool lent = false;     // by_reader: the caller has the view
     bool right = false;    // by_reader: verify() accepted the checksum
-    bool here = false;     // `where` has the data
+    bool here = false;     // `where` contains the data
     Completion where;
     int tries = 0;
   };
@@ -194,7 +196,7 @@ class CheckedTransport final : public Transport,
   }
 
   std::unique_ptr<Transport> inner_;
-  Views* const views_;  // these three: interfaces of the inner transport
+  Views* const views_;  // this and the next two: the inner transport's interfaces
   Staging* const staging_;
   DeviceMemory* const memory_;
   std::function<void()> retried_;
@@ -202,8 +204,8 @@ class CheckedTransport final : public Transport,
   Rank me_;
   int rail_;
   std::uint64_t own_bit_;
-  // Upper bits of this layer's tags, by rail: the rails of a pair share one tag space, since they
-  // stand in for each other. The bit below own_bit_ distinguishes repeated messages from notes.
+  // Upper bits of this layer's tags, by rail: the rails of a pair share one tag space, since each
+  // may replace the other. The bit below own_bit_ distinguishes retransmissions from notes.
   std::uint64_t own_tags_;
   std::vector<Peer> peers_;
   std::deque<Message> messages_;  // deque: stable addresses
@@ -211,7 +213,8 @@ class CheckedTransport final : public Transport,
   TagTable by_id_;     // indices by the caller's id
   TagTable by_token_;  // indices of lent views `by_reader`
   bool polling_ = false;
-  std::vector<Rank> owing_;                                     // peers with `to_acknowledge` tags
+  // Peers with tags in `to_acknowledge`.
+  std::vector<Rank> owing_;
   std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // caller's id by the repetition's
   std::uint64_t next_again_id_ = 0;
   std::unordered_map<void*, Staged> staged_;

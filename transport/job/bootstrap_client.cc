@@ -1,5 +1,5 @@
-// The bootstrap on ranks other than 0: tries all endpoints of rank 0 at once, repeatedly, until the
-// process behind one of them proves that it knows the secret.
+// The bootstrap on ranks other than 0: tries all endpoints of rank 0 concurrently and repeatedly,
+// until the process at one of them proves that it has the secret.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -22,10 +22,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How far an attempt got; the furthest attempt makes the best error message.
+// The last step that an attempt reached; the error message describes the attempt that got furthest.
 enum class Step : int { kStarted, kConnecting, kSilent, kGreeted, kAccepted };
 
-constexpr std::chrono::milliseconds kSilence{3000};  // for a peer that does not answer, initially
+constexpr std::chrono::milliseconds kSilence{3000};  // for a peer that does not respond, initially
 
 struct Attempt {
   Endpoint to;
@@ -78,9 +78,9 @@ class BootstrapClient {
     }
   }
 
-  // Names are resolved repeatedly: a name may be unknown until rank 0's host is up, and may change.
-  // A resolver may block for seconds, during which no endpoint is served. So numeric addresses come
-  // first, and lookups wait while an endpoint may be about to send.
+  // Names are resolved repeatedly, since a name may be unknown until rank 0's host is up, and may
+  // change. A resolver may block for seconds, during which no endpoint is served. Therefore numeric
+  // addresses are tried first, and lookups wait while an endpoint may be about to send.
   void look_up(Clock::time_point now) {
     if (now < look_up_next_) return;
     const auto talks = [now](const auto& item) {
@@ -163,11 +163,11 @@ class BootstrapClient {
     return nullptr;
   }
 
-  // When to reconnect. If thousands of ranks connect at once, the listen queue overflows: some SYNs
-  // are dropped, and the kernel retries all of them at the same moments, after 1, 3, 7, 15 s; other
-  // clients are connected although the listener never saw them. So each rank has its own retry
-  // time. With `once`, the door may open late: the connection then waits, if the queue holds all
-  // ranks.
+  // The time of the next connection attempt. If thousands of ranks connect at once, the listen
+  // queue overflows: some SYNs are dropped, and all kernels retry them at the same times, after 1,
+  // 3, 7, 15 s; other clients are connected although the listener never received their SYN.
+  // Therefore each rank has its own retry time. With `once`, the door may open late: the connection
+  // then waits, provided that the queue holds all ranks.
   Clock::time_point anew_at(const Attempt& a) const {
     const std::chrono::milliseconds own(spec_.rank * std::int64_t{619} % 1000);
     if (a.step == Step::kConnecting) return a.begun_at + 1s + own;
@@ -227,7 +227,7 @@ class BootstrapClient {
       if (reply && !reply->accepted) throw WrongSetUp(reply->text);
       if (reply) {
         root_ = reply->text;
-        // From now on rank 0's deadline applies: it names the missing ranks.
+        // After this reply rank 0's deadline applies, since its error names the missing ranks.
         start_deadline_ = now + std::chrono::milliseconds(reply->remaining_ms) + kGrace;
         a.step = Step::kAccepted;
         return true;
@@ -237,8 +237,9 @@ class BootstrapClient {
     return false;
   }
 
-  // One hello at a time: the first endpoint that answers it is rank 0, whatever its address. An
-  // unresponsive endpoint (another job's, a stopped process) delays the next one only by kPatience.
+  // Sends one hello at a time: the first endpoint that responds to it is rank 0, whatever its
+  // address. An unresponsive endpoint (another job's, a stopped process) delays the next one only
+  // by kPatience.
   void say_hello(Clock::time_point now) {
     held_back_ = false;
     for (auto& [text, a] : attempts_) {
@@ -350,7 +351,8 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
   there.address = door.substr(0, space);
   there.ports = {port_in(door.substr(space + 1))};
   if (there.ports[0] == 0) throw Error(fmt::format("invalid address '{}': no valid port", door));
-  // That rank also waits for others, for its own timeout from when it started.
+  // That rank also waits for the other ranks, for its own timeout, which starts when it calls
+  // shrink().
   there.timeout = 2 * spec.timeout;
   RootLink link = BootstrapClient(there, true).assemble();
   const auto until = Clock::now() + spec.timeout;

@@ -1,4 +1,5 @@
-// Doors, the ports on which survivors listen after rank 0's end: resolves and probes them.
+// Doors are the ports on which survivors listen after rank 0 has failed. This file resolves and
+// probes them.
 #include <poll.h>
 
 #include <algorithm>
@@ -50,7 +51,8 @@ std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> d
   for (const std::string& door : doors) at.push_back(door_endpoints(door));
   for (const auto& of : at) tried.push_back(of.empty() ? nullptr : &of.front());
   std::vector<bool> mute;
-  // EHOSTUNREACH comes after 3 s for a host of the same network; its next door takes 3 s again.
+  // EHOSTUNREACH is reported after 3 s for a host of the same network; its next door takes another
+  // 3 s.
   for (const int found : knock(tried, answer_time(spec)))
     mute.push_back(found == EINPROGRESS || found == EHOSTUNREACH || found == ENETUNREACH);
   return mute;

@@ -1,4 +1,4 @@
-// The bootstrap on rank 0: accepts every connection, but trusts only peers that know the secret.
+// The bootstrap on rank 0: accepts every connection, but trusts only peers that have the secret.
 //
 // One thread and one poll() serve all connections, so a slow, unresponsive or malformed peer does
 // not delay the others. Connections before authentication are bounded in number, size and time.
@@ -41,7 +41,7 @@ class BootstrapServer {
         instances_(members_.size()),
         newcomers_max_(64 + 2 * members_.size()),
         handshake_time_(std::min<std::chrono::milliseconds>(spec.timeout, 5s)) {
-    // At the peak: confirmed ranks and newcomers together.
+    // At the peak, confirmed ranks and newcomers are connected at the same time.
     need_files(static_cast<int>(members_.size() + newcomers_max_));
     listener_ = listener              ? std::move(listener)
                 : spec.listen_fd >= 0 ? Fd::from([&] { return spec.listen_fd; })
@@ -102,8 +102,8 @@ class BootstrapServer {
 
   enum class Keep { kYes, kNo };
 
-  // Stops waiting for ranks whose door is closed. Probes all doors at once: in a partitioned
-  // network none of them answers.
+  // Stops waiting for ranks whose door has no listener. Probes all doors at once, since in a
+  // partitioned network none of them responds.
   void look_at(const std::vector<std::vector<Endpoint>>& doors) {
     std::vector<const Endpoint*> tried;
     std::vector<std::size_t> ranks;
@@ -167,7 +167,7 @@ class BootstrapServer {
         accept_again_ = now + 20ms;
         return;
       }
-      if (!fd) continue;  // that connection is gone already
+      if (!fd) continue;  // that connection was already closed
       if (newcomers_.size() >= newcomers_max_) turn_away_oldest();
       Newcomer& n = newcomers_.emplace_back();
       n.channel = Channel(std::move(fd), wire::kMaxHandshakeBytes);
@@ -194,7 +194,7 @@ class BootstrapServer {
         case Channel::Got::kNothing:
           return Keep::kYes;
         case Channel::Got::kEnd:
-          // A rank tries all addresses at once and disconnects from those it no longer needs.
+          // A rank tries all addresses at once and closes the connections that it no longer needs.
           if (!n.known && n.channel.heard()) ++turned_away_;
           return Keep::kNo;
         case Channel::Got::kFrame:
@@ -222,8 +222,9 @@ class BootstrapServer {
     }
   }
 
-  // A newcomer with the right secret is a process of this job. If it does not fit, the job is set
-  // up wrongly and cannot assemble: all ranks are notified now instead of after the deadline.
+  // A newcomer with the right secret is a process of this job. If its parameters do not match, the
+  // job was started wrongly and cannot assemble: all ranks are notified immediately instead of
+  // after the deadline.
   void examine(Newcomer& n) {
     const wire::Hello& h = n.hello;
     const std::string who = describe_rank(h.rank, h.host, h.pid);
@@ -249,7 +250,7 @@ class BootstrapServer {
                    wire::encode(wire::Reply{true, remaining, me_}, spec_.secret, n.nonce, h));
   }
 
-  // Returns why this rank number is taken; empty if it is free.
+  // Returns why this rank number is already in use; empty if it is free.
   std::string claimed(const wire::Hello& h) const {
     const auto r = static_cast<std::size_t>(h.rank);
     const std::string& instance = instances_[r];
@@ -273,7 +274,8 @@ class BootstrapServer {
     ++arrived_;
   }
 
-  // A member sends nothing before kStart, so anything received means that it ended.
+  // A member sends nothing before kStart, so any received data or event means that its connection
+  // ended.
   void serve_member(Rank r) {
     Member& m = members_[static_cast<std::size_t>(r)];
     wire::Frame frame;
@@ -347,9 +349,9 @@ class BootstrapServer {
   std::string me_;
   std::list<Newcomer> newcomers_;  // oldest first
   Clock::time_point accept_again_{};
-  int no_room_ = 0;  // why the last connection could not be accepted
+  int no_room_ = 0;  // errno of the last connection that could not be accepted
   int turned_away_ = 0;
-  bool wrong_secret_ = false;  // a rejected connection had one
+  bool wrong_secret_ = false;  // a rejected connection had a wrong secret
   // After rank 0's end: the job continues without the ranks that do not connect.
   bool tolerant_ = false;
   std::vector<bool> awaited_;

@@ -1,5 +1,5 @@
-// Gathers on rank 0: collects each rank's part, distributes the result when the last has arrived,
-// and fails a gather whose ranks are late, leave, or disagree.
+// Gathers on rank 0: collects each rank's part, distributes the result when the last part has
+// arrived, and fails a gather in which ranks are late, leave, or pass different arguments.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void RootPlane::hand_out() {
   if (what == wire::Gathering::kFromRoot)
     return hand_out_each(wire::decode_parts(parts[0], size_), what);
   if (what == wire::Gathering::kInGroup) return hand_out_in_groups(parts);
-  // In a gather to rank 0, the other ranks get an empty message that means completion.
+  // In a gather to rank 0, the other ranks get an empty message, which reports completion.
   const auto all = std::make_shared<const std::string>(
       what == wire::Gathering::kToRoot ? std::string() : wire::pack_parts(parts));
   for (Peer& p : peers_) p.member.channel.send_gather(current_, all);
@@ -103,7 +103,7 @@ void RootPlane::hand_out_in_groups(const std::vector<std::string>& named) {
   finish_gather(std::move(groups[group_of[0]]));
 }
 
-// A rank's part must start within the timeout, and then keep arriving.
+// A rank's part must begin to arrive within the timeout, and then continue to arrive.
 void RootPlane::check_gather(Clock::time_point now) {
   const bool begin_late = now >= begun_at_ + timeout_, go_on_late = now >= last_part_ + timeout_;
   std::vector<Rank> late;

@@ -1,5 +1,5 @@
-// Collects snapshots of all ranks. The control plane's threads answer, so an inquiry works while
-// the ranks' programs are stuck.
+// Collects snapshots of all ranks. The control plane's threads respond, so an inquiry works while
+// the ranks' programs are blocked.
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Time without an answer after which no more are expected: a stopped rank never answers.
+// Time without a response after which no more are expected, since a stopped rank never responds.
 constexpr auto kQuiet = 400ms;
 constexpr auto kOutsidersLimit = 1500ms;
 constexpr auto kLook = 50ms;
@@ -76,7 +76,7 @@ void Plane::serve_inquiry(Clock::time_point now, bool beat) {
   }
   if (!inquiring_) return;
   const auto answers = size_ - std::ranges::count_if(snapshots_, &std::string::empty);
-  // Without any answer yet, this inquiry may be queued behind those of other ranks.
+  // While there is no response yet, this inquiry may be queued behind those of other ranks.
   if (now >= inquiry_until_ || (answers > 1 && now >= last_snapshot_ + kQuiet)) end_inquiry();
 }
 

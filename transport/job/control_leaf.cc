@@ -1,4 +1,4 @@
-// The control plane on ranks other than 0, which have one connection each, to rank 0.
+// The control plane on ranks other than 0; each has one connection, to rank 0.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -33,9 +33,10 @@ class Leaf : public Plane {
     std::vector<Rank> ranks;
     if (left_ || goodbye_) return ranks;
     age = at_least_audible(age);
-    // Without rank 0 nothing is known about the other ranks.
+    // Without rank 0 the state of the other ranks is unknown.
     if (tick_ - heard_ >= age) return {0};
-    // Ages as rank 0 reported them, plus the time since, but no guess beyond its next heartbeat.
+    // Ages as rank 0 reported them, plus the time since then, which is limited to rank 0's next
+    // heartbeat.
     const auto since = std::min<Clock::duration>(tick_ - silence_at_, 2 * period_);
     for (const wire::Silence& s : silence_) {
       if (s.rank == rank_ || s.rank < 0 || s.rank >= size_) continue;
@@ -50,10 +51,12 @@ class Leaf : public Plane {
     shrinking_ = true;
     Fd next_door;
     if (root_.open() && !goodbye_ && !taken_for_dead(0)) {
-      // Announced now: rank 0 may die before the new job has started on all ranks.
+      // The door is announced now, since rank 0 may die before the new job has started on all
+      // ranks.
       root_.send(wire::Type::kShrink, open_door(next_door));
       wake();
-      // Rank 0 waits for the others at most for the timeout, from its own call of shrink().
+      // Rank 0 waits for the other ranks at most for the timeout, measured from its own call of
+      // shrink().
       const auto until = std::chrono::steady_clock::now() + 2 * timeout_ + kGrace;
       changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
         return !mask_.empty() || !root_.open() || stopping_ || goodbye_ || taken_for_dead(0) ||
@@ -79,7 +82,7 @@ class Leaf : public Plane {
     left_ = true;
     root_.send(wire::Type::kLeave, {});
     wake();
-    // Until rank 0 has read this, closing the connection would look like a death.
+    // If the connection closed before rank 0 has read this frame, rank 0 would treat it as a death.
     const auto enough = std::chrono::steady_clock::now() +
                         std::min<std::chrono::milliseconds>(timeout_, kGoodbyeTime);
     changed_.wait_until(lock, enough, [&]() WEFT_REQUIRES(mutex_) {
@@ -98,7 +101,7 @@ class Leaf : public Plane {
                       std::make_shared<const std::string>(mine));
   }
 
-  // Rank 0 decides which failure ends gathers; until then this one does on this rank.
+  // Rank 0 decides which failure ends gathers; until then this failure ends them on this rank.
   void tell(const Status& failure, const Scope& scope) override WEFT_REQUIRES(mutex_) {
     if (scope.ends_gathers() && !failed()) set_failure(failure);
     root_.send(wire::Type::kFailure, wire::encode_failure(failure, scope));
@@ -132,7 +135,7 @@ class Leaf : public Plane {
 
   bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override
       WEFT_REQUIRES(mutex_) {
-    // The channel may already hold frames that arrived with the former job's last ones.
+    // The channel may already hold frames that arrived together with the former job's last frames.
     if (std::exchange(fresh_, false) || (polled.size() > 1 && polled[1].revents != 0))
       serve_root(now);
     const bool beat = now >= next_beat_;
@@ -141,7 +144,7 @@ class Leaf : public Plane {
       if (root_.queued() == 0) root_.send(wire::Type::kHeartbeat, {});
       next_beat_ = now + period_;
     }
-    // Rank 0 names late ranks. This covers an unresponsive rank 0.
+    // Rank 0 reports late ranks. This branch handles an unresponsive rank 0.
     if (gathering_ && now >= gather_at_ + timeout_ + kGrace) {
       gathering_ = false;
       fail_gather(fmt::format("{} did not answer in all_gather number {} within {} ms", root_who_,
@@ -279,16 +282,16 @@ class Leaf : public Plane {
     }
   }
 
-  // Opens a listener where other ranks find this one after rank 0's end. Returns "address port", or
-  // an empty string on failure.
+  // Opens a listener to which other ranks connect after rank 0 has failed. Returns "address port",
+  // or an empty string on failure.
   std::string open_door(Fd& door) const WEFT_REQUIRES(mutex_) {
     const std::string here = local_address(root_.fd());
     if (here.empty()) return {};
     try {
       const std::vector<std::uint16_t> any{0};
-      // Other ranks connect to the address that this rank uses toward rank 0, so it listens on that
-      // address only. On rank 0's host this may be a loopback address although other hosts connect:
-      // then rank 0 replaces it by an address that they can reach.
+      // Other ranks connect to the address that this rank uses toward rank 0, so it listens only on
+      // that address. On rank 0's host this may be a loopback address although other hosts connect:
+      // in that case rank 0 replaces it by an address that they can reach.
       const bool elsewhere = on_loopback(here) && !all_on_loopback(spec_.address);
       door = elsewhere ? listen_on(spec_.address, any) : listen_at(here);
       return fmt::format("{} {}", here, port_of(door.get()));
@@ -298,7 +301,7 @@ class Leaf : public Plane {
     }
   }
 
-  // Rank 0 is gone: the lowest surviving rank takes its place.
+  // Rank 0 has failed: the lowest surviving rank takes over its role.
   Shrunk take_over(Lock& lock) WEFT_REQUIRES(mutex_) {
     if (doors_.empty())
       throw Error(
@@ -326,7 +329,7 @@ class Leaf : public Plane {
         link = join_survivors(spec_, doors_[static_cast<std::size_t>(r)], mask);
       } catch (const Error& e) {
         problems += fmt::format("; rank {}: {}", r, e.what());
-        // If a host died, none of its ranks answers: probe the next doors in parallel.
+        // If a host died, none of its ranks responds, so the next doors are probed in parallel.
         if (next < mute.size() || r + 1 == rank_) continue;
         mute.resize(next);
         const std::size_t count = std::min(kDoorsAtOnce, static_cast<std::size_t>(rank_) - next);
@@ -374,12 +377,12 @@ class Leaf : public Plane {
   Clock::time_point heard_ WEFT_GUARDED_BY(mutex_);
   std::vector<wire::Silence> silence_ WEFT_GUARDED_BY(mutex_);  // as rank 0 reported at silence_at_
   Clock::time_point silence_at_ WEFT_GUARDED_BY(mutex_){};
-  // Rank 0 has confirmed our leave(), or leaves itself.
+  // Rank 0 has confirmed this rank's leave(), or is leaving the job itself.
   bool goodbye_ WEFT_GUARDED_BY(mutex_) = false;
   bool verdict_ WEFT_GUARDED_BY(mutex_) = false;  // rank 0 has decided on failure_
   bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
   wire::Gathering what_ WEFT_GUARDED_BY(mutex_) = wire::Gathering::kForAll;
-  // When the all_gather began or last made progress.
+  // The time at which the all_gather began or last made progress.
   Clock::time_point gather_at_ WEFT_GUARDED_BY(mutex_){};
   std::string incoming_ WEFT_GUARDED_BY(mutex_);
   Clock::time_point next_beat_ WEFT_GUARDED_BY(mutex_){};

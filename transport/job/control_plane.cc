@@ -24,7 +24,7 @@ class PlaneJob : public Job {
       plane_->stop();
     } else {
       // In a forked child the mutex may be locked and the thread does not exist, so the plane
-      // cannot be destroyed. Kept reachable so that leak checkers do not report it.
+      // cannot be destroyed. The list keeps it reachable, so that leak checkers do not report it.
       static auto* const remains = new std::vector<Plane*>;
       remains->push_back(plane_.release());
     }
@@ -148,7 +148,7 @@ void Plane::hear(const Status& failure, const Scope& scope) {
   failures_.push_back({failure, scope});
   decided_.insert(scope);
   heard_ = failures_.size();
-  if (inquiring_ && !for_outsiders_) end_inquiry();  // callers that still need one ask again
+  if (inquiring_ && !for_outsiders_) end_inquiry();  // callers still waiting start another
   changed_.notify_all();
 }
 
@@ -185,8 +185,8 @@ std::vector<std::string> Plane::all_gather(std::string_view mine, wire::Gatherin
   ++sequence_;
   gathered_ = false;
   contribute(mine, what);
-  ring(wake_);  // the thread sends what the socket did not take
-  // The thread enforces the deadline and ends this wait through one of these conditions.
+  ring(wake_);  // the thread sends the bytes that the socket did not accept
+  // The thread enforces the deadline and ends this wait by one of these conditions.
   changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) {
     return gathered_ || !gather_error_.empty() || failed() || stopping_;
   });

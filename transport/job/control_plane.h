@@ -1,9 +1,9 @@
 // The common part of the control plane on all ranks of a connected job: a thread that serves the
 // connections, and the state that it shares with the callers of Job.
 //
-// silent() measures ages at the thread's last iteration: while the thread itself cannot run
+// silent() measures ages at the thread's last iteration: while the thread itself does not run
 // (stopped process, busy machine), no rank counts as unresponsive. Ages below three heartbeats are
-// raised to three, since heartbeats jitter that much.
+// raised to three, since heartbeats have that much jitter.
 #pragma once
 
 #include <poll.h>
@@ -29,13 +29,13 @@ class Plane {
 
   Rank rank() const { return rank_; }
   int size() const { return size_; }
-  // See Job::key(). The label keeps these keys apart from the MACs of the handshake.
+  // See Job::key(). The label separates these keys from the MACs of the handshake.
   std::string key(std::string_view label) const;
   bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
   Status failure() const;
   std::size_t heard() const noexcept { return heard_.load(std::memory_order_relaxed); }
   std::vector<JobFailure> failures(std::size_t first) const;
-  // See Job::all_gather(), all_to_all(), gather() and scatter(), which returns one part.
+  // See Job::all_gather(), all_to_all(), gather() and scatter(); scatter() returns one part.
   std::vector<std::string> all_gather(std::string_view mine,
                                       wire::Gathering what = wire::Gathering::kForAll);
   void report(const Status& failure, const Scope& scope) noexcept;
@@ -48,7 +48,8 @@ class Plane {
   void abort(const char* reason) noexcept;
   // Waits until the thread has sent the failure that abort() stored.
   void await_abort() noexcept;
-  // See Job::shrink(). The survivors are ranks of this job; the new plane's thread has not started.
+  // See Job::shrink(). The survivors are ranks of the current job; the new plane's thread has not
+  // started.
   struct Shrunk {
     std::unique_ptr<Plane> plane;
     std::vector<Rank> survivors;
@@ -71,20 +72,21 @@ class Plane {
   static constexpr std::uint64_t letter_id(std::uint32_t box, Rank rank) {
     return std::uint64_t{box} << 32 | static_cast<std::uint32_t>(rank);
   }
-  // Waits briefly until rank 0 has decided on a failure of that scope.
+  // Waits briefly until rank 0 has decided which failure of that scope was the first.
   virtual void await_verdict(const Scope&, Lock&) WEFT_REQUIRES(mutex_) {}
-  // Asks all other ranks; their answers go to take_snapshot().
+  // Requests a snapshot from all other ranks; take_snapshot() receives the responses.
   virtual void ask(std::uint32_t number) WEFT_REQUIRES(mutex_) = 0;
-  // One iteration of the thread: prepare() lists what to poll, serve() handles it; false ends it.
+  // One iteration of the thread: prepare() lists the descriptors to poll, serve() handles their
+  // events; false ends the thread.
   virtual Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now)
       WEFT_REQUIRES(mutex_) = 0;
   virtual bool serve(const std::vector<pollfd>& polled, Clock::time_point now)
       WEFT_REQUIRES(mutex_) = 0;
 
   void set_failure(const Status& failure) WEFT_REQUIRES(mutex_);
-  // Records a failure that rank 0 has decided on, or the loss of rank 0.
+  // Records a failure on which rank 0 has decided, or the loss of rank 0.
   void hear(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_);
-  // Whether a failure of this scope, or of scope kAll, is already decided.
+  // Whether rank 0 has decided on a failure of this scope, or of scope kAll.
   bool decided(const Scope& scope) const WEFT_REQUIRES(mutex_);
   bool blamed(Rank rank) const WEFT_REQUIRES(mutex_) { return blamed(rank, {}); }
   bool taken_for_dead(Rank rank) const WEFT_REQUIRES(mutex_) {
@@ -94,18 +96,18 @@ class Plane {
   void check_shrink() const WEFT_REQUIRES(mutex_);
   // Stops the thread immediately so that its connections can move to another plane.
   void retire(Lock& lock) WEFT_REQUIRES(mutex_);
-  // Makes the spec of the job of the ranks set in `mask` ('1' or '0' per rank); lists these ranks.
+  // Creates the spec of the job of the ranks in `mask` ('1' or '0' per rank) and lists these ranks.
   JobSpec shrunk_spec(std::string_view mask, std::vector<Rank>& survivors) const;
   void fail_gather(const std::string& why) WEFT_REQUIRES(mutex_);
   void finish_gather(std::vector<std::string> parts) WEFT_REQUIRES(mutex_);
-  // control_inquiry.cc
+  // Defined in control_inquiry.cc:
   static std::uint64_t inquiry_id(Rank rank, std::uint32_t number) {
     return static_cast<std::uint64_t>(rank) << 32 | number;
   }
   std::string snapshot() WEFT_REQUIRES(mutex_);
   void take_snapshot(Rank from, std::uint32_t number, std::string_view bytes) WEFT_REQUIRES(mutex_);
-  // The thread calls this in every iteration; on a heartbeat it also starts inquiries for outside
-  // observers. inquiry_due() returns when to call again.
+  // The thread calls serve_inquiry() in every iteration; on a heartbeat it also starts inquiries
+  // for outside observers. inquiry_due() returns the time of the next call.
   void serve_inquiry(Clock::time_point now, bool beat) WEFT_REQUIRES(mutex_);
   Clock::time_point inquiry_due(Clock::time_point otherwise) const WEFT_REQUIRES(mutex_);
   void wake() noexcept { ring(wake_); }  // tells the thread to check for data to write
@@ -126,16 +128,16 @@ class Plane {
   std::condition_variable_any changed_;
   bool left_ WEFT_GUARDED_BY(mutex_) = false;      // leave() was called on this rank
   bool stopping_ WEFT_GUARDED_BY(mutex_) = false;  // stop() was called
-  // shrink() was called on this rank: a later letter could be mistaken for one of the next job.
+  // shrink() was called on this rank: a later letter could be received in the next job.
   bool shrinking_ WEFT_GUARDED_BY(mutex_) = false;
   const std::shared_ptr<PostOffice> office_;
-  // The connections now belong to the new job.
+  // The connections have moved to the new job.
   bool handed_over_ WEFT_GUARDED_BY(mutex_) = false;
   // Number of the current or last all_gather, from 1.
   std::uint64_t sequence_ WEFT_GUARDED_BY(mutex_) = 0;
   // Sticky: after a failed gather the ranks' sequence numbers may differ.
   std::string gather_error_ WEFT_GUARDED_BY(mutex_);
-  // When the thread last finished reading all connections.
+  // The time at which the thread last finished reading all connections.
   Clock::time_point tick_ WEFT_GUARDED_BY(mutex_) = Clock::now();
 
  private:
@@ -147,7 +149,7 @@ class Plane {
   Witness* witness_ WEFT_GUARDED_BY(mutex_) = nullptr;
   // Number of the current or last inquiry.
   std::uint32_t inquiry_ WEFT_GUARDED_BY(mutex_) = 0;
-  bool inquiring_ WEFT_GUARDED_BY(mutex_) = false;      // an inquiry is under way
+  bool inquiring_ WEFT_GUARDED_BY(mutex_) = false;      // an inquiry is in progress
   bool for_outsiders_ WEFT_GUARDED_BY(mutex_) = false;  // an outside observer waits for it
   std::vector<std::string> snapshots_ WEFT_GUARDED_BY(mutex_);
   Clock::time_point last_snapshot_ WEFT_GUARDED_BY(mutex_){};
@@ -164,13 +166,13 @@ class Plane {
   char abort_reason_[Job::kMostReason + 1] = {};
 };
 
-// Makes rank 0's plane, the center of the star.
+// Creates rank 0's plane, the center of the star.
 std::unique_ptr<Plane> make_root_plane(const JobSpec& spec, std::vector<Member> members);
 // Changes "rank 5 (host b, pid 12)" to "rank 4 (host b, pid 12)".
 std::string renumber(const std::string& who, Rank rank);
 
-// Wraps a Plane as a Job for the process that made it. A forked child has neither the plane's
-// thread nor its sockets: there every call throws, fails or does nothing.
+// Wraps a Plane as a Job for the process that created it. A forked child has neither the plane's
+// thread nor its sockets: in the child every call throws, fails or has no effect.
 std::unique_ptr<Job> make_job(std::unique_ptr<Plane> plane, std::vector<Rank> former = {});
 
 }  // namespace weft

@@ -15,16 +15,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLastWords = 500ms;  // to flush queued frames at a stop without leave()
+constexpr auto kLastWords = 500ms;  // time to flush queued frames in a stop() without leave()
 constexpr auto kInquiryTurn = 300ms;
 
 // If more is queued, skip the heartbeat: any frame shows the peer that rank 0 is alive.
 constexpr std::size_t kBusyBytes = 64 * 1024;
-// If more is queued, the receiver must be stopped: drop further letters.
+// If more bytes are queued, the receiver is probably stopped, and further letters are dropped.
 constexpr std::size_t kMostLetterBytes = std::size_t{16} << 20;
 
-// Limits on the memory that one rank can make rank 0 use. Snapshots queued for a rank that does not
-// read:
+// Limits on the memory that one rank can make rank 0 use. Bytes of snapshots queued for a rank that
+// does not read:
 constexpr std::size_t kMostWaiting = std::size_t{64} << 20;
 // Bytes of a door's text, and the number of communicator failures recorded:
 constexpr std::size_t kMostDoor = 256, kMostFailures = std::size_t{1} << 14;
@@ -73,7 +73,7 @@ Plane::Shrunk RootPlane::shrink() {
   std::vector<Rank> survivors;
   const JobSpec spec = shrunk_spec(mask, survivors);
   const std::string doors = doors_of(survivors, &Peer::next_door);
-  // From now on the thread reads nothing: later frames belong to the new job.
+  // From here on the thread reads no frames, since later frames belong to the new job.
   handed_over_ = true;
   for (Rank r = 1; r < size_; ++r) {
     Channel& c = peer(r).member.channel;
@@ -96,7 +96,8 @@ Plane::Shrunk RootPlane::shrink() {
     members.back().who = renumber(members.back().who, static_cast<Rank>(i));
   }
   auto next = std::make_unique<RootPlane>(spec, std::move(members));
-  // A rank without a door (too many open files) may announce one later; the others do not again.
+  // A rank without a door (too many open files) may announce one later; the other ranks announce
+  // theirs only once.
   {
     const Lock of_next(next->mutex_);  // uncontended: not shared yet
     for (std::size_t i = 1; i < survivors.size(); ++i) {
@@ -107,7 +108,8 @@ Plane::Shrunk RootPlane::shrink() {
   return {std::move(next), std::move(survivors)};
 }
 
-// Other ranks may still work: rank 0 serves them until stop() and, for a while, in it.
+// Other ranks may still use the job: rank 0 serves them until stop() and for a limited time in
+// stop().
 void RootPlane::leave() noexcept {
   const Lock lock(mutex_);
   left_ = true;
@@ -133,8 +135,8 @@ Clock::time_point RootPlane::prepare(std::vector<pollfd>& polled, Clock::time_po
 }
 
 bool RootPlane::serve(const std::vector<pollfd>& polled, Clock::time_point now) {
-  // Read all connections first: if two ends are found in one iteration, only what the ranks
-  // reported before tells which came first.
+  // Reads all connections before it handles their ends: if two connections end in one iteration,
+  // only the ranks' earlier reports show which end was first.
   for (std::size_t i = 0; i < order_.size(); ++i) {
     if (polled[i + 1].revents != 0 || peer(order_[i]).more) serve_peer(order_[i], now);
   }
@@ -198,7 +200,7 @@ bool RootPlane::handle(Rank r, const wire::Frame& frame) {
       const auto failure = wire::decode_failure(frame.payload);
       if (!failure) return false;
       const auto& [status, scope] = *failure;
-      // The sender gave up waiting for rank 0 to shrink; others will do the same.
+      // The sender's wait for rank 0's shrink() has timed out; other ranks will time out as well.
       if (p.shrinks && status.code() == Code::kPeerFailed && status.rank() == 0) {
         set_failure(status);
         hear(status, scope);
@@ -209,7 +211,7 @@ bool RootPlane::handle(Rank r, const wire::Frame& frame) {
     case wire::Type::kInquire: {
       const auto asked = wire::decode_numbered(frame.payload);
       if (!asked) return false;
-      // Only the last inquiry of a rank counts.
+      // Only the latest inquiry of a rank is served.
       const std::uint64_t id = inquiry_id(r, static_cast<std::uint32_t>(asked->sequence));
       const auto same = [r](std::uint64_t other) { return static_cast<Rank>(other >> 32) == r; };
       if (const auto before = std::ranges::find_if(inquiries_, same); before != inquiries_.end())
@@ -221,7 +223,7 @@ bool RootPlane::handle(Rank r, const wire::Frame& frame) {
     case wire::Type::kTestimony: {
       const auto told = wire::decode_numbered(frame.payload);
       if (!told) return false;
-      // An asking rank of the former job may have a number that this job lacks.
+      // The asking rank may be from the former job, with a number that does not exist in this job.
       if (told->sequence >> 32 >= static_cast<std::uint64_t>(size_)) return true;
       hand_over(static_cast<Rank>(told->sequence >> 32), r,
                 static_cast<std::uint32_t>(told->sequence), told->bytes);
@@ -262,10 +264,11 @@ bool RootPlane::handle(Rank r, const wire::Frame& frame) {
   }
 }
 
-// Packs the doors of these ranks, rank 0 first; empty if one has none: then the job cannot survive
-// rank 0's death.
+// Encodes the doors (listening ports) of these ranks, rank 0 first. Empty if one rank has no door:
+// in that case the job cannot survive the failure of rank 0.
 std::string RootPlane::doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const {
-  // Ranks that connected over loopback are on this host; other hosts need its real address.
+  // Ranks that connected over loopback are on this host; other hosts need an address that they can
+  // reach.
   std::string here;
   for (const Peer& p : peers_)
     if (const std::string a = local_address(p.member.channel.fd()); !a.empty() && !on_loopback(a))
@@ -303,8 +306,9 @@ void RootPlane::declare(const Status& failure, const Scope& scope) {
   for (Peer& p : peers_) p.member.channel.send(wire::Type::kFailure, payload);
 }
 
-// When a deadline passes on many ranks, all ask at once. The first verdict is the job's, so the
-// others are queued and are mostly obsolete by their turn.
+// If a deadline expires on many ranks, all of them send inquiries at once. Rank 0 queues the
+// inquiries, since the first verdict is the job's, and most of the queued ones are obsolete when
+// their turn comes.
 void RootPlane::pass_on(Clock::time_point now) {
   const std::uint64_t id = inquiries_.front();
   inquiries_.pop_front();
@@ -348,14 +352,14 @@ void RootPlane::beat(Clock::time_point now) {
   }
 }
 
-// Without leave(): queued frames are still sent. After leave(): serves until the other ranks have
-// left or died or the timeout has passed, and then sends kGoodbye.
+// Without leave(): the thread still sends queued frames. After leave(): it serves until the other
+// ranks have left or died or the timeout has expired, and then sends kGoodbye.
 bool RootPlane::finished(Clock::time_point now) {
   if (!stopping_) return false;
   bool idle = true;
   for (const Peer& p : peers_) {
     const Channel& c = p.member.channel;
-    // A failed rank may be stopped: it may never leave nor read its queued frames.
+    // A failed rank may be stopped: it may never leave or read its queued frames.
     if (blamed(static_cast<Rank>(&p - peers_.data()))) continue;
     const bool working = left_ && !p.left;
     if (c.open() && (working || c.queued() > 0)) idle = false;

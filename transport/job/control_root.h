@@ -1,5 +1,5 @@
 // The control plane on rank 0, the center of the star. control_root.cc serves the other ranks,
-// detects dead ones and decides which failure was the first; control_gathers.cc runs gathers.
+// detects dead ranks and decides which failure was the first; control_gathers.cc runs gathers.
 #pragma once
 
 #include <poll.h>
@@ -21,7 +21,8 @@ class RootPlane : public Plane {
 
   std::vector<Rank> silent(std::chrono::milliseconds age) const override;
   Shrunk shrink() override;
-  // Other ranks may still work: rank 0 serves them until stop() and, for a while, in it.
+  // Other ranks may still use the job: rank 0 serves them until stop() and for a limited time in
+  // stop().
   void leave() noexcept override;
 
  protected:
@@ -51,7 +52,8 @@ class RootPlane : public Plane {
     bool begun = false, complete = false;
     wire::Gathering what = wire::Gathering::kForAll;
     bool shrinks = false;
-    bool more = false;                      // the channel may hold frames that poll() does not see
+    // The channel may hold frames of which poll() is unaware.
+    bool more = false;
     std::string door = {}, next_door = {};  // in this job, and in the one after shrink()
   };
 
@@ -64,29 +66,30 @@ class RootPlane : public Plane {
            !taken_for_dead(static_cast<Rank>(&p - peers_.data()));
   }
 
-  // control_root.cc
+  // Defined in control_root.cc:
   void serve_peer(Rank r, Clock::time_point now) WEFT_REQUIRES(mutex_);
   bool handle(Rank r, const wire::Frame& frame) WEFT_REQUIRES(mutex_);
-  // Packs the doors of these ranks, rank 0 first; empty if one has none: then the job cannot
-  // survive rank 0's death.
+  // Encodes the doors (listening ports) of these ranks, rank 0 first. Empty if one rank has no
+  // door: in that case the job cannot survive the failure of rank 0.
   std::string doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const
       WEFT_REQUIRES(mutex_);
   void tell_doors() WEFT_REQUIRES(mutex_);
   // Records the first failure of a scope and broadcasts it, also to the rank that reported it.
   void declare(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_);
-  // When a deadline passes on many ranks, all ask at once. The first verdict is the job's, so the
-  // others are queued and are mostly obsolete by their turn.
+  // If a deadline expires on many ranks, all of them send inquiries at once. Rank 0 queues the
+  // inquiries, since the first verdict is the job's, and most of the queued ones are obsolete when
+  // their turn comes.
   void pass_on(Clock::time_point now) WEFT_REQUIRES(mutex_);
   void pass_letter(std::uint32_t box, Rank to, Rank from, std::string_view bytes)
       WEFT_REQUIRES(mutex_);
   void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes)
       WEFT_REQUIRES(mutex_);
   void beat(Clock::time_point now) WEFT_REQUIRES(mutex_);
-  // Without leave(): queued frames are still sent. After leave(): serves until the other ranks have
-  // left or died or the timeout has passed, and then sends kGoodbye.
+  // Without leave(): the thread still sends queued frames. After leave(): it serves until the other
+  // ranks have left or died or the timeout has expired, and then sends kGoodbye.
   bool finished(Clock::time_point now) WEFT_REQUIRES(mutex_);
 
-  // control_gathers.cc
+  // Defined in control_gathers.cc:
   void receive_part(Rank r, std::string_view bytes, bool more, wire::Gathering what)
       WEFT_REQUIRES(mutex_);
   void hand_out() WEFT_REQUIRES(mutex_);
@@ -94,14 +97,14 @@ class RootPlane : public Plane {
   void hand_out_in_groups(const std::vector<std::string>& named) WEFT_REQUIRES(mutex_);
   void hand_out_each(std::optional<std::vector<std::string>> of, wire::Gathering what)
       WEFT_REQUIRES(mutex_);
-  // A rank's part must start within the timeout, and then keep arriving.
+  // A rank's part must begin to arrive within the timeout, and then continue to arrive.
   void check_gather(Clock::time_point now) WEFT_REQUIRES(mutex_);
   void give_up_gather(const std::string& why) WEFT_REQUIRES(mutex_);
 
   std::deque<std::uint64_t> inquiries_ WEFT_GUARDED_BY(mutex_);  // queued
   Clock::time_point next_inquiry_ WEFT_GUARDED_BY(mutex_){};
-  int doors_ WEFT_GUARDED_BY(mutex_) = 0;  // how many are known
-  const std::size_t gather_most_;          // bytes of one rank in one gather
+  int doors_ WEFT_GUARDED_BY(mutex_) = 0;  // number of known doors
+  const std::size_t gather_most_;          // limit on the bytes of one rank in one gather
   // By rank; [0] stands for this rank and has no channel.
   std::vector<Peer> peers_ WEFT_GUARDED_BY(mutex_);
   std::vector<Rank> order_ WEFT_GUARDED_BY(mutex_);  // ranks of the polled connections

@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// First byte of a rank's contribution; its value or its error follows.
+// The first byte of a rank's contribution; the rank's value or its error follows.
 constexpr char kSays = 's';
 constexpr char kFailed = 'e';
 

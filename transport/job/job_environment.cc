@@ -36,8 +36,8 @@ void parse_root(const std::string& root, JobSpec& spec) {
   spec.ports = {static_cast<std::uint16_t>(parse_number("the port in WEFT_ROOT", port, 1, 65535))};
 }
 
-// Returns the listening socket that weft launch made for rank 0. Only the first job can use it;
-// later ones listen on the same port themselves.
+// Returns the listening socket that weft launch opened for rank 0. Only the first job can use it;
+// later jobs listen on the same port themselves.
 int inherited_listener() {
   if (!is_set("WEFT_ROOT_FD")) return -1;
   const int fd = static_cast<int>(required_number("WEFT_ROOT_FD", 0, 1 << 24));

@@ -51,8 +51,8 @@ struct Meeting {
   std::shared_ptr<const std::vector<std::string>> result WEFT_GUARDED_BY(mutex);
   std::string gather_error WEFT_GUARDED_BY(mutex);
   std::vector<bool> left WEFT_GUARDED_BY(mutex);
-  // abort(): 0, 1 while the reason is written, 2 written, 3 turned into a failure by the next
-  // reader.
+  // abort(): 0: not called, 1: the reason is being written, 2: written, 3: a reader has converted
+  // it to a failure.
   std::atomic<int> aborted{0};
   Rank aborter = kNoRank;
   char reason[Job::kMostReason + 1] = {};
@@ -132,7 +132,8 @@ class LocalJob : public Job {
       m.done = number;
       m.changed.notify_all();
     }
-    // No rank can be two gathers ahead before this rank calls again, so the result stays valid.
+    // No rank can be two gathers ahead of this rank, so the result remains valid until this rank
+    // calls again.
     const bool in_time = m.changed.wait_for(lock, m.timeout, [&]() WEFT_REQUIRES(m.mutex) {
       return m.done >= number || m.failed || !m.gather_error.empty();
     });
@@ -211,7 +212,7 @@ class LocalJob : public Job {
     const MutexLock lock(meeting_->mutex);
     if (!failure.ok() && !meeting_->left[me()]) meeting_->fail(failure, scope);
   }
-  // Threads of one process do not stop individually.
+  // Threads of one process cannot be stopped individually.
   std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
   void leave() noexcept override {
     const MutexLock lock(meeting_->mutex);

@@ -1,6 +1,6 @@
 // Letters (out-of-band messages) between any two ranks, relayed by rank 0, for transports that must
 // reach a peer before they have a connection to it. Delivery is at most once and in order per
-// sender: a letter is lost if the job has ended or if its receiver's box is full.
+// sender: a letter is lost if the job has ended or if the receiver's box is full.
 #pragma once
 
 #include <atomic>
@@ -24,21 +24,22 @@ struct Letter {
   std::string bytes;
 };
 
-// One user's letters on one rank. No call waits for another rank. Thread-safe.
+// A rank's mailbox for one user of letters. No call waits for another rank. Thread-safe.
 class Mailbox {
  public:
   static constexpr std::size_t kMostBytes = 64u << 10;  // size limit of a letter
 
   virtual ~Mailbox() = default;
   virtual void send(Rank to, std::string_view bytes) noexcept = 0;
-  // Takes the oldest letter; false if there is none, which costs one load.
+  // Removes the oldest letter and returns it in `letter`; returns false if the box is empty, which
+  // costs one load.
   virtual bool receive(Letter& letter) noexcept = 0;
   virtual bool waiting() const noexcept = 0;  // whether a letter is queued
   // Returns a descriptor that is readable while a letter is queued; -1 if unsupported.
   virtual int fd() const noexcept { return -1; }
 };
 
-// The mailboxes of one rank, numbered from 0 in the order of opening.
+// The mailboxes of one rank, numbered from 0 in the order in which they are opened.
 class PostOffice : public std::enable_shared_from_this<PostOffice> {
  public:
   // Sends a letter of this rank to box number `box` of rank `to`.
@@ -48,7 +49,7 @@ class PostOffice : public std::enable_shared_from_this<PostOffice> {
   std::unique_ptr<Mailbox> open();
   // Queues a letter in a box, which may not have been opened yet.
   void deliver(std::uint32_t box, Rank from, std::string_view bytes);
-  // Called at the job's end: letters sent from now on are dropped.
+  // Called when the job ends: letters sent after this call are dropped.
   void close() noexcept;
 
  private:

@@ -1,5 +1,5 @@
 // Reads rank and size from PMIx (mpirun, srun --mpi=pmix) and publishes rank 0's address through
-// it. Nothing else is exchanged over PMIx.
+// PMIx. No other data is exchanged over PMIx.
 #include <fmt/format.h>
 #include <pmix.h>
 #include <unistd.h>
@@ -32,8 +32,8 @@ void check(pmix_status_t status, const char* what) {
 class Client {
  public:
   Client() : owner_(getpid()) {
-    // PMIx_Init starts a thread and may block on its server. In a thread with signals blocked, its
-    // thread inherits the mask and the wait here stays interruptible.
+    // PMIx_Init starts a thread and may block on its server. It runs in a thread with blocked
+    // signals: PMIx's thread inherits the signal mask, and the wait here remains interruptible.
     pmix_status_t status = PMIX_ERROR;
     start_thread("the PMIx thread", [&] {
       status = PMIx_Init(&self_, nullptr, 0);
@@ -73,17 +73,17 @@ std::uint32_t job_number(const Client& client, const char* key) {
   return value->data.uint32;
 }
 
-// PMIx_Fence with our own deadline: not all servers honor PMIX_TIMEOUT.
+// PMIx_Fence with weft's own deadline, since not all servers honor PMIX_TIMEOUT.
 void fence(const Client& client, std::chrono::milliseconds timeout) {
   struct Wait {
     Mutex mutex;
     std::condition_variable_any done;
     bool over WEFT_GUARDED_BY(mutex) = false;
     pmix_status_t status WEFT_GUARDED_BY(mutex) = PMIX_SUCCESS;
-    pmix_proc_t job;  // PMIx uses these two until `over`
+    pmix_proc_t job;  // PMIx accesses these two variables until `over`
     pmix_info_t info;
   };
-  // Shared with the callback, which may run after our timeout.
+  // Shared with the callback, which may run after the timeout.
   const auto wait = std::make_shared<Wait>();
   auto theirs = std::make_unique<std::shared_ptr<Wait>>(wait);
   const auto callback = [](pmix_status_t status, void* data) {
@@ -100,7 +100,7 @@ void fence(const Client& client, std::chrono::milliseconds timeout) {
   const pmix_status_t posted = PMIx_Fence_nb(&wait->job, 1, &wait->info, 1, callback, theirs.get());
   if (posted == PMIX_OPERATION_SUCCEEDED) return;
   check(posted, "PMIx_Fence");
-  (void)theirs.release();  // owned by the callback now
+  (void)theirs.release();  // from here on the callback owns it
   MutexLock lock(wait->mutex);
   if (!wait->done.wait_for(lock, timeout,
                            [&]() WEFT_REQUIRES(wait->mutex) { return wait->over; })) {
@@ -159,7 +159,8 @@ void read_pmix(JobSpec& spec) {
     throw Error(fmt::format("PMIX_RANK={} is set, and PMIx cannot be loaded: {}; install libpmix "
                             "(Debian: libpmix2), or use weft launch",
                             std::getenv("PMIX_RANK"), pmix_library().why_not()));
-  // Query PMIx once, so that every rank fences equally often, however many jobs it makes.
+  // Queries PMIx once, so that every rank calls fence the same number of times, however many jobs
+  // it creates.
   static const JobSpec found = discover(spec.timeout);
   const auto timeout = spec.timeout;
   spec = found;

@@ -1,4 +1,4 @@
-// Makes and parses unique ids, and keeps the sockets of those that no job has used yet.
+// Creates and parses unique ids, and stores the sockets of the ids that no job has used yet.
 #include "transport/job/unique_id.h"
 
 #include <arpa/inet.h>
@@ -31,7 +31,7 @@ struct Unused {
   std::map<std::string, int, std::less<>> sockets WEFT_GUARDED_BY(mutex);
 };
 Unused& unused() {
-  static auto* const all = new Unused;  // never destroyed: the kernel closes the rest
+  static auto* const all = new Unused;  // never destroyed: the kernel closes the unused sockets
   return *all;
 }
 
@@ -72,7 +72,7 @@ Rendezvous open_rendezvous(const std::string& addresses) {
   Rendezvous r;
   r.text =
       fmt::format("{} {} {}", hex(random_bytes(kMacBytes)), port_of(listener.get()), addresses);
-  // JobSpec is plain data, so it holds a raw descriptor; connect() takes ownership.
+  // JobSpec is a plain struct, so it contains a raw descriptor; connect() takes ownership.
   r.listen_fd = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
   if (r.listen_fd < 0) throw Error(fmt::format("cannot keep a socket: {}", std::strerror(errno)));
   return r;

@@ -1,5 +1,5 @@
-// A unique id names a job to be connected: rank 0's addresses and the job's secret. The application
-// passes it to the other ranks.
+// A unique id identifies a job that is to be connected: it contains rank 0's addresses and the
+// job's secret. The application passes it to the other ranks.
 #pragma once
 
 #include <string>
@@ -13,22 +13,23 @@ namespace weft {
 // interfaces that are up, the host's name, and the loopback device for ranks of this host.
 std::string own_addresses();
 
-// A listening socket, and the text by which other ranks find it: "secret port address,...".
+// A listening socket, and the text with which other ranks connect to it: "secret port address,...".
 struct Rendezvous {
   int listen_fd = -1;  // owned by the caller until connect()
   std::string text;
 };
-// Listens on a free port, at `addresses`. Throws Error if the kernel refuses.
+// Listens on a free port, at `addresses`. Throws Error if the system calls fail.
 Rendezvous open_rendezvous(const std::string& addresses);
 // Parses secret, port and addresses from the text of a Rendezvous. Throws Error if malformed.
 void read_rendezvous(std::string_view text, JobSpec& spec);
 
-// Makes an id and listens for its ranks; this process becomes rank 0 of the job. The id is
+// Creates an id and a listener for its ranks; this process becomes rank 0 of the job. The id is
 // printable and has at most kMostUniqueId characters. Throws Error.
 inline constexpr std::size_t kMostUniqueId = 1023;
 std::string make_unique_id();
-// Returns the spec of an id's job. Rank 0 must be the process that made the id, once. Throws Error
-// if the id is from another version, or if this is rank 0 and it did not make the id.
+// Returns the spec of the job with this id. Rank 0 must be the process that created the id, and may
+// call this once. Throws Error if the id is from another version, or if this is rank 0 and it did
+// not create the id.
 JobSpec job_from_unique_id(std::string_view id, Rank rank, int size);
 
 }  // namespace weft

@@ -6,7 +6,7 @@
 namespace weft {
 
 // Binds this process to the rank's share of its allowed cores: a block of cores if there are more
-// cores than ranks, otherwise one core, round robin. Ignores errors.
+// cores than ranks, otherwise one core, assigned round robin. Ignores errors.
 void bind_to_share(Rank rank, int ranks);
 
 }  // namespace weft

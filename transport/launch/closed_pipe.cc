@@ -1,4 +1,4 @@
-// The handler of SIGPIPE. Knows only the launcher's process id.
+// The handler of SIGPIPE. It depends only on the launcher's process id.
 #include "transport/launch/closed_pipe.h"
 
 #include <poll.h>
@@ -11,12 +11,12 @@
 namespace weft {
 namespace {
 
-// How long a rank waits for its launcher to kill it before it ends by itself.
+// Time that a rank waits for its launcher to kill it before the rank ends itself.
 constexpr timespec kPatience{5, 0};
 
 pid_t launcher = 0;
 
-// raise() leaves the signal pending; it ends the process when the handler returns.
+// The signal sent by raise() is pending until the handler returns, and then ends the process.
 void end_rank(int signal_number) {
   if (launcher > 1 && getppid() == launcher && output_closed() &&
       kill(launcher, signal_number) == 0)

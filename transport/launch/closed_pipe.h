@@ -1,5 +1,5 @@
-// Ends a program whose reader is gone, as in `weft perf all_reduce | head -1`, by SIGPIPE like
-// other programs, and without error messages of the job's other ranks.
+// Ends a program by SIGPIPE if the reader of its output has exited, as in `weft perf all_reduce |
+// head -1`, without error messages of the job's other ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@ bool output_closed() noexcept;
 
 // Makes SIGPIPE end this process even if its parent ignores the signal. A rank whose output is
 // closed first signals its launcher, which ends all ranks at once; otherwise the other ranks would
-// report a failure of the job. Call once, before the first thread.
+// report a failure of the job. Must be called once, before the first thread starts.
 void end_at_closed_pipe() noexcept;
 
 }  // namespace weft

@@ -7,13 +7,13 @@
 
 namespace weft {
 
-// Impossible options. Every rank throws it independently; rank 0 prints it.
+// Options that cannot be used. Every rank throws it independently; rank 0 prints it.
 class UsageError : public Error {
  public:
   using Error::Error;
 };
 
-// The job failed while it ran.
+// Reports that the job failed while it ran.
 class JobFailed : public StatusError {
  public:
   using StatusError::StatusError;
@@ -23,7 +23,8 @@ inline void require(Status status) {
   if (!status.ok()) throw JobFailed(std::move(status));
 }
 
-// Returns the rank that reports a failure of `culprit` (maybe kNoRank): 0, or 1 if 0 failed.
+// Returns the rank that prints a failure caused by `culprit` (kNoRank if unknown): rank 0, or rank
+// 1 if rank 0 failed.
 inline Rank speaker(Rank culprit) { return culprit == 0 ? 1 : 0; }
 
 }  // namespace weft

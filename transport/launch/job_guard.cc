@@ -12,9 +12,9 @@
 
 namespace weft {
 
-// The guard reads process groups from a socket: +pgid to kill when it ends, -pgid to forget.
+// Protocol: +pgid adds a process group that the guard kills when it ends, -pgid removes it.
 void Guard::start() {
-  // A socket, since MSG_NOSIGNAL avoids SIGPIPE if the reader is gone.
+  // A socket instead of a pipe, since MSG_NOSIGNAL avoids SIGPIPE if the reader has exited.
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail_by_errno("socketpair");
   pipe_ = {File(ends[0]), File(ends[1])};
@@ -24,12 +24,12 @@ void Guard::start() {
     pipe_.read.close();
     return;
   }
-  setsid();  // not reached by the terminal's signals
+  setsid();  // the terminal's signals do not reach the guard
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   const int from = dup2(pipe_.read.get(), 0);
-  // The guard must not keep our output open. A sandbox may forbid close_range().
+  // The guard must not keep the output of this process open. A sandbox may forbid close_range().
   constexpr int kMostFiles = 4096;
   if (close_range(1, ~0U, 0) != 0)
     for (int fd = 1; fd < kMostFiles; ++fd) close(fd);

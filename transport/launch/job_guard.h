@@ -1,4 +1,5 @@
-// A process that briefly outlives a local job's launcher to kill the processes left behind.
+// The guard: a process that outlives a local job's launcher briefly, to kill the remaining
+// processes of the job.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +21,7 @@ class Guard {
   void add(pid_t group) { tell(group); }
   // Removes a process group.
   void forget(pid_t group) { tell(-group); }
-  // Makes the guard kill its groups, and waits until it is done.
+  // Makes the guard kill its groups, and waits until it has exited.
   void end();
 
  private:

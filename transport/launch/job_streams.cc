@@ -1,4 +1,4 @@
-// Pipes, and copying of whole lines. Knows of ranks only the tag before a line.
+// Pipes, and copying of whole lines. Depends on ranks only for the prefix of a line.
 #include "transport/launch/job_streams.h"
 
 #include <fcntl.h>

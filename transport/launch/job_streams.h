@@ -1,4 +1,4 @@
-// The pipes of a local job's processes, and line-by-line copying of the ranks' output.
+// The pipes of a local job's processes, and the copying of the ranks' output line by line.
 #pragma once
 
 #include <string>
@@ -31,12 +31,12 @@ struct Pipe {
 // Makes a pipe whose ends close on exec. Throws Error.
 Pipe make_pipe();
 
-// A rank's stdout or stderr, cut into lines.
+// A rank's stdout or stderr, split into lines.
 struct Stream {
   File from;
   int to = -1;
-  std::string tag, line;  // the prefix of lines; the unfinished line
-  int error = 0;          // errno of a failed write: lines were lost
+  std::string tag, line;  // the prefix of each line; the incomplete line
+  int error = 0;          // errno of a failed write, which lost lines
 };
 
 // Copies the lines that have arrived; returns false at the end of the stream.

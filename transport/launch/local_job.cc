@@ -1,4 +1,4 @@
-// Starts the processes of a local job, monitors them, and leaves none behind.
+// Starts the processes of a local job, monitors them, and ensures that none remains.
 //
 // Every rank leads a process group, so that its children end with it. PR_SET_PDEATHSIG kills a rank
 // when its launcher dies; the guard kills ranks that run below a shell.
@@ -45,11 +45,11 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRanksMax = 4096;
 constexpr int kRailsMax = 64;
 constexpr auto kTermTime = 2000ms;  // between SIGTERM and SIGKILL
-// Time from the closing of a process's sockets to its exit, which takes seconds on a busy machine
-// or with much memory to free; and the polling interval.
+// Time from the close of a process's sockets to its exit, which takes seconds on a busy machine or
+// if the process has much memory to free; and the polling interval.
 constexpr auto kDyingTime = 10000ms, kDyingLook = 2ms;
 
-// Makes rank 0's listening socket, so that the port is known before any rank starts.
+// Opens rank 0's listening socket, so that the port is known before any rank starts.
 File listen_on_loopback(std::string& root) {
   File fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -148,7 +148,7 @@ class LocalProcesses {
     const std::string id = host_ids_.empty() ? "" : host_ids_[of];
     const auto local_rank =
         host_ids_.empty() ? r : std::count(host_ids_.begin(), host_ids_.begin() + r, id);
-    std::fflush(nullptr);  // otherwise the child would print our buffers, too
+    std::fflush(nullptr);  // otherwise the child would print these buffers again
     const pid_t launcher = getpid();
     Pipe out, err;
     if (options_.tag) {
@@ -276,18 +276,18 @@ class LocalProcesses {
 
   void reap() {
     collect();
-    // A rank that died because of another's death may have ended before that one.
+    // A rank that died because another rank died may have ended first.
     const auto is_dying = [](const Process& p) { return p.running && dying(p.pid); };
     if (!failures_.empty() &&
         (Clock::now() >= judge_at_ || std::ranges::none_of(processes_, is_dying))) {
-      // Of several, a killed rank is more likely the cause.
+      // Among several failures, that of a killed rank is more likely the cause.
       std::stable_partition(failures_.begin(), failures_.end(),
                             [](const auto& f) { return WIFSIGNALED(f.second); });
       if (exit_code_ == 0) first_failure(failures_[0].first, failures_[0].second);
       failures_.clear();
     }
     if (running_ == 0) {
-      // Kill processes that the ranks started and did not wait for.
+      // Kills processes that the ranks started and did not wait for.
       kill_all(SIGKILL);
       for (const Process& p : processes_) guard_.forget(p.pid);
       if (next_step_ == Clock::time_point::max()) next_step_ = Clock::now() + kTermTime;
@@ -309,7 +309,8 @@ class LocalProcesses {
     }
   }
 
-  // Nobody reads the output of the ranks or this process: end all at once, silently.
+  // The reader of the ranks' or this process's output has exited: ends all ranks at once, without
+  // messages.
   void reader_gone() {
     exit_code_ = kExitClosedPipe;
     failures_.clear();
@@ -317,7 +318,8 @@ class LocalProcesses {
     streams_.clear();
   }
 
-  // Ctrl-C and the like: forwards the signal; at the second one kills without grace.
+  // Handles Ctrl-C and similar signals: forwards the signal; at the second signal kills the ranks
+  // immediately.
   void interrupted(int signal) {
     if (exit_code_ == 0) exit_code_ = 128 + signal;
     if (std::exchange(interrupted_, true)) {
@@ -329,7 +331,7 @@ class LocalProcesses {
     next_step_ = Clock::now() + options_.grace;
   }
 
-  // Ctrl-Z stops the ranks with this process, and `fg` continues them with it.
+  // Ctrl-Z stops the ranks together with this process, and `fg` continues them.
   void pause_all() {
     kill_all(SIGSTOP);
     (void)raise(SIGSTOP);
@@ -339,7 +341,7 @@ class LocalProcesses {
   void escalate(Clock::time_point now) {
     if (now < next_step_) return;
     if (running_ == 0) {
-      // Only pipes are left, held open by processes that cannot be killed.
+      // Only pipes remain open, in processes that cannot be killed.
       streams_.clear();
       return;
     }
@@ -356,8 +358,8 @@ class LocalProcesses {
     next_step_ = now + kTermTime;
   }
 
-  // Signals all ranks at once: a running one would see others die and report a failure. Stopped
-  // processes must be continued to end.
+  // Signals all ranks at once, since a running rank would detect that others died and report a
+  // failure. Stopped processes must be continued so that they can end.
   void end_all(int signal) {
     kill_all(SIGSTOP);
     kill_all(signal);
@@ -382,7 +384,7 @@ class LocalProcesses {
   File listener_;
   int running_ = 0, replaced_ = 0;
   int exit_code_ = 0;
-  std::vector<std::pair<Rank, int>> failures_;  // not attributed yet: others are about to end
+  std::vector<std::pair<Rank, int>> failures_;  // not attributed yet: other ranks are about to end
   Clock::time_point judge_at_{};
   bool interrupted_ = false;
   bool incomplete_ = false;  // some output of the ranks was lost

@@ -1,5 +1,5 @@
 // Starts the ranks of a job on this host: as processes of a given program, of this program again,
-// or as forked calls of a function. Does not know what the ranks do.
+// or as forked calls of a function. Independent of the ranks' program.
 #pragma once
 
 #include <chrono>
@@ -18,17 +18,19 @@ struct LaunchOptions {
   int rails = 1;                      // emulated rails per host (WEFT_EMULATE_RAILS)
   std::chrono::milliseconds timeout{0};   // WEFT_TIMEOUT_MS if > 0
   std::chrono::milliseconds grace{5000};  // time for other ranks to end after a failure
-  // Binds each rank to its share of the cores (ranks > cores: one core, round robin): ranks that
-  // share a core and wait for each other double every latency.
+  // Binds each rank to its share of the cores (one core, round robin, if there are more ranks than
+  // cores). Ranks that share a core and wait for each other double every latency.
   bool bind = true;
-  bool tag = false;            // put "[rank] " before each line of output
-  bool ranks_say_why = false;  // ranks report their own errors; report killed ranks only
-  // A killed rank does not end the job: the other ranks continue, or end it themselves.
+  bool tag = false;  // put "[rank] " before each line of output
+  // Ranks report their own errors; the launcher reports only killed ranks.
+  bool ranks_say_why = false;
+  // A killed rank does not end the job: the other ranks decide whether to continue.
   bool outlives_killed = false;
-  // With outlives_killed: how often a killed rank is restarted at once, with kReplaces set. It does
-  // not find the other ranks by WEFT_ROOT.
+  // With outlives_killed: how many times a killed rank is restarted immediately, with kReplaces
+  // set. A restarted rank cannot use WEFT_ROOT to connect to the other ranks.
   int replacements = 0;
-  // Exit code for a job with a killed rank, or a rank whose code says so; 0: 128 + signal.
+  // Exit code of a job in which a rank was killed, or exited with a code above 128; 0: 128 +
+  // signal.
   int killed_code = 0;
   std::string name = "weft";  // the prefix of the launcher's messages
 };
@@ -41,15 +43,16 @@ inline constexpr int kExitNotFound = 127;
 inline constexpr int kExitNotExecutable = 126;
 
 // Runs `argv` once per rank with WEFT_RANK, WEFT_SIZE, WEFT_LOCAL_RANK, WEFT_ROOT, WEFT_SECRET (and
-// WEFT_ROOT_FD on rank 0) set, and waits for all ranks. Copies their output; rank 0 has stdin.
-// Returns 0, or the code of the first failing rank (killed_code if it was killed), which it names
-// on stderr (but see ranks_say_why); 128 + signal after Ctrl-C or the like. After a failure the
-// other ranks have options.grace to end before SIGTERM, and 2 s more before SIGKILL. Leaves no
-// process behind, even if this process is killed. Throws Error for impossible options. The calling
-// process must have one thread.
+// WEFT_ROOT_FD on rank 0) set, and waits for all ranks. Copies their output; rank 0 gets stdin.
+// Returns 0, or the code of the first failing rank (killed_code if it was killed), and prints that
+// rank to stderr (except with ranks_say_why); 128 + signal after Ctrl-C or a similar signal. After
+// a failure the other ranks have options.grace to end before SIGTERM, and 2 s more before SIGKILL.
+// No process of the job remains, even if this process is killed. Throws Error if the options are
+// impossible. The calling process must have only one thread.
 int run_local_job(const std::vector<std::string>& argv, const LaunchOptions& options);
 
-// Runs `body` once per rank in a forked child, with its result as exit code; otherwise as above.
+// Runs `body` once per rank in a forked child, with its result as exit code; otherwise like the
+// function above.
 int run_local_job(const std::function<int(Rank)>& body, const LaunchOptions& options);
 
 // Returns whether a launcher (weft launch, PMIx, torchrun) has started this process.

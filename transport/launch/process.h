@@ -7,12 +7,12 @@
 
 namespace weft {
 
-// Returns the path that execvp would run; empty on failure, with errno in `error`.
+// Returns the path of the program that execvp would run; empty on failure, with errno in `error`.
 std::string find_program(const std::string& name, int& error);
 
-// Describes a wait() status: "was killed by signal 9 (Killed)".
+// Describes a status of wait(): "was killed by signal 9 (Killed)".
 std::string how_it_ended(int status);
-// Returns a shell's exit code for a wait() status.
+// Converts a status of wait() to a shell's exit code.
 int code_of(int status);
 
 // Returns whether the process is exiting: peers may see its sockets close before wait() returns.

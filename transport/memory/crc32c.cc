@@ -1,4 +1,4 @@
-// Computes CRC-32C with processor instructions, alone or while copying. Does not know messages.
+// Computes CRC-32C with processor instructions, alone or while copying. Independent of messages.
 #include "transport/memory/crc32c.h"
 
 #include <isa-l/crc.h>
@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// CRC without the complement before and after.
+// The CRC without the initial and the final complement.
 std::uint32_t raw(const void* data, std::size_t bytes, std::uint32_t crc) noexcept {
   auto* p = static_cast<unsigned char*>(const_cast<void*>(data));
   while (bytes > 0) {  // ISA-L takes the length as int
@@ -28,15 +28,15 @@ std::uint32_t raw(const void* data, std::size_t bytes, std::uint32_t crc) noexce
 
 #ifdef __x86_64__
 
-// Returns x^n modulo the polynomial, bit-reflected, and shifted left by one bit, which the product
-// of two reflected factors lacks.
+// Returns x^n modulo the polynomial, bit-reflected, and shifted left by one bit to compensate for
+// the missing bit in the product of two reflected factors.
 constexpr std::uint64_t power(unsigned n) {
   std::uint32_t r = 0x80000000u;
   for (unsigned i = 0; i < n; ++i) r = r >> 1 ^ (r & 1 ? 0x82f63b78u : 0);
   return static_cast<std::uint64_t>(r) << 1;
 }
 
-// The factors that move a 128-bit lane `bits` further.
+// The factors that advance a 128-bit lane by `bits`.
 struct alignas(16) Fold {
   std::uint64_t low, high;
 };
@@ -80,7 +80,7 @@ constexpr std::size_t kStride = 256;
 template <bool kStreaming>
 WEFT_FOLDS std::uint32_t copy_strides(char* d, const char* s, std::size_t strides,
                                       std::uint32_t crc) {
-  // Further than the hardware prefetcher.
+  // Distance of the prefetches, larger than that of the hardware prefetcher.
   constexpr int kAhead = kStreaming ? 2048 : 4096;
   __m512i a = moved<kStreaming>(d, s), b = moved<kStreaming>(d + 64, s + 64),
           c = moved<kStreaming>(d + 128, s + 128), e = moved<kStreaming>(d + 192, s + 192);

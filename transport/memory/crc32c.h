@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli), as in iSCSI. Summing in the same pass as a copy costs next to nothing,
-// since the copy is bound by memory.
+// CRC-32C (Castagnoli), as in iSCSI. Computing it in the same pass as a copy has almost no cost,
+// since memory bandwidth limits the copy.
 #pragma once
 
 #include <cstddef>

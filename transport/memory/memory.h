@@ -1,4 +1,4 @@
-// Host memory that all ranks of the machine can read: collectives need no copy before the
+// Host memory that all ranks of the machine can read, so that collectives need no copy before the
 // reduction.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace weft {
 
 // Returns `bytes` (may be 0) of page-aligned, zeroed shared memory. Throws Error with the size if
-// the kernel refuses. Thread-safe. The memory is released when the process dies.
+// the allocation fails. Thread-safe. The memory is released when the process dies.
 void* alloc(std::size_t bytes);
 void free(void* memory) noexcept;  // nullptr is allowed; aborts on a pointer not from alloc()
 

@@ -1,4 +1,5 @@
-// memfds, their mappings, and the directory of weft::alloc memory. Knows no messages or ranks.
+// memfds, their mappings, and the directory of weft::alloc memory. Independent of messages and
+// ranks.
 #include "transport/memory/shared_region.h"
 
 #include <errno.h>
@@ -44,7 +45,7 @@ struct Allocation {
   std::uint64_t serial;
 };
 
-// Start value for a forked child's registry, above any that its threads have cached.
+// Start value for a forked child's registry, above any generation that its threads have cached.
 std::uint64_t first_generation = 1;
 
 // All weft::alloc memory of this process.
@@ -65,7 +66,7 @@ struct Registry {
 
 std::atomic<Registry*> the_registry{nullptr};  // outlives every static destructor
 
-// A forked child gets a new registry: the parent's directory would refer its peers to the parent's
+// A forked child gets a new registry: with the parent's directory, its peers would map the parent's
 // memory.
 void forget_in_child() {
   if (Registry* parents = the_registry.exchange(nullptr))
@@ -100,8 +101,8 @@ std::string reason(int error) {
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-// Fixes the file's length, since truncation would cause SIGBUS in processes that map it. False with
-// errno on failure.
+// Seals the file's length, since truncation would cause SIGBUS in processes that map it. Returns
+// false with errno on failure.
 bool seal(int fd, SharedRegion::Others others) {
   constexpr int kLength = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (others == SharedRegion::Others::kRead &&
@@ -110,7 +111,7 @@ bool seal(int fd, SharedRegion::Others others) {
   return fcntl(fd, F_ADD_SEALS, kLength) == 0;  // also if FUTURE_WRITE is unknown
 }
 
-// Returns why the descriptor is not sealed memory of at least `bytes`; nullptr if it is.
+// Returns the reason if the descriptor is not sealed memory of at least `bytes`; otherwise nullptr.
 const char* unfit(int fd, std::size_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   struct stat status {};
@@ -212,7 +213,7 @@ void* alloc(std::size_t bytes) {
   DirectoryEntry* entry = reg.entry(index);
   entry->bytes = region.size();
   entry->fd = region.fd();
-  // Memory that no other process can map counts as ordinary memory.
+  // Memory that no other process can map is treated as ordinary memory.
   const std::uint64_t serial = region.fd() < 0 ? 0 : reg.next_serial++;
   entry->serial.store(serial, std::memory_order_release);
   std::byte* data = region.data();
@@ -237,7 +238,7 @@ void free(void* memory) noexcept {
 }
 
 RegionRef find_region(const void* data, std::size_t bytes) noexcept {
-  // Cache of the last two results (regions or gaps): a task mostly uses two buffers.
+  // Cache of the last two results (regions or gaps), since a task usually uses two buffers.
   struct Last {
     const std::byte *begin = nullptr, *end = nullptr;
     std::uint32_t index = 0;

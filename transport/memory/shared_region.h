@@ -1,8 +1,9 @@
-// Shared memory: regions that other processes of the machine map, and mappings of theirs.
+// Shared memory: regions that other processes of the machine can map, and mappings of other
+// processes' regions.
 //
-// Each region is a memfd that other processes open through /proc/<pid>/fd: no name in /dev/shm can
-// outlive a crash. The length is sealed, so that no process can truncate memory in use by another;
-// open() rejects unsealed regions. Independent of ranks.
+// Each region is a memfd that other processes open through /proc/<pid>/fd, so no name in /dev/shm
+// remains after a crash. The length is sealed, so that no process can truncate memory that another
+// process uses; open() rejects unsealed regions. Independent of ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -17,11 +18,11 @@
 
 namespace weft {
 
-// Owns one mapping, or none. create() and open() throw Error if the kernel refuses. If memfd_create
-// is forbidden (sandbox), create() makes memory that no other process can map.
+// Owns one mapping, or none. create() and open() throw Error if the system call fails. If
+// memfd_create is forbidden (sandbox), create() returns memory that no other process can map.
 class SharedRegion {
  public:
-  // Access of processes other than the creator. kRead is enforced since Linux 5.1.
+  // Access rights of processes other than the creator. kRead is enforced since Linux 5.1.
   enum class Others : std::uint8_t { kRead, kWrite };
 
   SharedRegion() = default;
@@ -54,7 +55,7 @@ struct RegionRef {
   std::uint64_t offset = 0;  // offset of the byte in the region
 };
 
-// Finds this process's region that contains [data, data + bytes); serial 0 if there is none.
+// Returns this process's region that contains [data, data + bytes); serial 0 if no region does.
 // Thread-safe; each thread caches its last results.
 RegionRef find_region(const void* data, std::size_t bytes) noexcept;
 
@@ -62,9 +63,9 @@ RegionRef find_region(const void* data, std::size_t bytes) noexcept;
 std::size_t region_bytes(const RegionRef& ref) noexcept;
 
 // Returns the file descriptor of this process's directory of regions, which other processes map; -1
-// if they cannot.
+// if they cannot map it.
 int region_directory_fd();
-// Returns the errno with which the kernel forbade shared memory to this process, or 0.
+// Returns the errno with which memfd_create failed in this process, or 0.
 int memory_refused() noexcept;
 
 // The regions of another process; resolve() maps a region on first use. Not thread-safe.

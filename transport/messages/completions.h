@@ -1,5 +1,5 @@
-// Shared by the transports: a queue of completions until the user polls them, and (except in shm)
-// the record of a peer's failures.
+// Code shared by the transports: a queue of completions until the user polls them, and (except in
+// shm) the record of a peer's failures.
 #pragma once
 
 #include <algorithm>
@@ -61,8 +61,8 @@ Status no_such_rank(Rank rank, std::size_t ranks, const char* wire);
 struct PeerRecord {
   Rank rank = kNoRank;
   std::string where;  // "rank 3 on host b"
-  Status failure;     // why every transfer with the peer fails
-  Status note;        // why one transfer failed while others still work
+  Status failure;     // the reason that every transfer with the peer fails
+  Status note;        // the reason that one transfer failed while others still work
   Head disputed;      // the head of the peer's message that did not match the receive
 
   const Status& cause() const { return failure.ok() ? note : failure; }
@@ -73,7 +73,7 @@ struct PeerRecord {
 
 // ---- the records of all peers, by world rank
 
-// Returns nullptr if there is no such rank.
+// Returns nullptr if the rank does not exist.
 template <class Peer>
 Peer* find_peer(std::vector<Peer>& peers, Rank rank) {
   return rank < 0 || static_cast<std::size_t>(rank) >= peers.size()
@@ -95,7 +95,7 @@ bool disputed_with(const std::vector<Peer>& peers, Rank rank, Head& theirs) {
   return theirs.sign != 0;
 }
 
-// See Transport::unexpected(); for wires whose peers have a Matching.
+// Implements Transport::unexpected() for transports whose peers have a Matching.
 template <class Peer>
 Rank unexpected_of(const std::vector<Peer>& peers, Rank peer, std::uint64_t tag, std::uint64_t mask,
                    Head& theirs) {

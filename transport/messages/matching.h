@@ -1,5 +1,5 @@
 // Matches the messages of one peer with its posted receives. A transport has one Matching per peer;
-// `Kept` is what it stores of an unexpected message. Matching moves no bytes.
+// `Kept` is the data that it stores of an unexpected message. Matching does not copy data.
 #pragma once
 
 #include <algorithm>
@@ -119,7 +119,7 @@ class Matching {
   // ---- unexpected messages; those of one tag are in the order of their arrival
 
   bool has_unexpected() const { return !unexpected_.empty(); }
-  // Also counts the unexpected messages in `all`, which sums up all peers of the transport.
+  // Also adds the unexpected messages to `all`, the sum over all peers of the transport.
   void count_in(std::size_t& all) { all_ = &all; }
   std::size_t unexpected() const { return unexpected_.size(); }
   // Returns whether an unexpected message of `memory` bytes may be stored, given this peer's
@@ -158,7 +158,7 @@ class Matching {
     one.memory = sizeof(Unexpected) + memory;
     memory_.add(one.memory);
   }
-  // Returns the oldest message of the tag that no receive has claimed.
+  // Returns the oldest message of the tag that is not assigned to a receive.
   Unexpected* find_unexpected(std::uint64_t tag) {
     if (unexpected_.empty()) return nullptr;
     for (auto at = unexpected_.lower_bound(tag); at != unexpected_.end() && at->first == tag; ++at)
@@ -190,7 +190,7 @@ class Matching {
   }
 
  private:
-  // Nodes of dropped messages that are reused; those of long messages are not.
+  // Number and size of the nodes of dropped messages that are reused; larger nodes are freed.
   static constexpr std::size_t kMostSpare = 16, kMostSpareBytes = 4096;
   using Map = std::multimap<std::uint64_t, Unexpected>;
   static constexpr std::uint32_t kNone = TagTable::kNone;

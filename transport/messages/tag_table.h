@@ -1,5 +1,5 @@
 // A map from a tag (or another number) to a slot, for a few dozen messages in flight: one array
-// with linear probing, at most half full, since every message is inserted and erased.
+// with linear probing, which is at most half full, since every message is inserted and erased.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class TagTable {
     std::size_t gap = place_of(tag);
     if (entries_[gap].slot == kNone) return;
     --count_;
-    // Later entries whose search passes the gap move up into it.
+    // Later entries whose probe sequence contains the gap move into it.
     for (std::size_t i = next(gap); entries_[i].slot != kNone; i = next(i)) {
       const std::size_t from_home = (i - home(entries_[i].tag)) & (entries_.size() - 1);
       if (from_home < ((i - gap) & (entries_.size() - 1))) continue;

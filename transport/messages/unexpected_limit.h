@@ -13,16 +13,16 @@
 
 namespace weft {
 
-// Returns WEFT_UNEXPECTED_BYTES, the most memory for a peer's unexpected messages, book-keeping
-// included; 1 GiB where unset. Throws Error when the value is not a number or out of range.
+// Returns WEFT_UNEXPECTED_BYTES, the maximum memory for a peer's unexpected messages including
+// book-keeping; 1 GiB if unset. Throws Error if the value is not a number or out of range.
 inline std::size_t unexpected_limit() {
   constexpr const char* kName = "WEFT_UNEXPECTED_BYTES";
   if (!is_set(kName)) return std::size_t{1} << 30;
   return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
 }
 
-// Returns WEFT_UNEXPECTED_TOTAL_BYTES, the most memory for the unexpected messages of all peers;
-// default 8 GiB. Throws Error as above.
+// Returns WEFT_UNEXPECTED_TOTAL_BYTES, the maximum memory for the unexpected messages of all peers;
+// 8 GiB if unset. Throws Error as unexpected_limit() does.
 inline std::size_t unexpected_total_limit() {
   constexpr const char* kName = "WEFT_UNEXPECTED_TOTAL_BYTES";
   if (!is_set(kName)) return std::size_t{8} << 30;
@@ -39,7 +39,7 @@ class UnexpectedMemory {
     return *this;
   }
   ~UnexpectedMemory() { add(std::size_t{0} - bytes_); }
-  // `bytes` may be negative, modulo 2^64.
+  // `bytes` may be negative, as a value modulo 2^64.
   void add(std::size_t bytes) {
     bytes_ += bytes;
     of_process_.fetch_add(bytes, std::memory_order_relaxed);

@@ -3,9 +3,9 @@
 //   post -> [core of the sender] -> tx port -> latency -> [uplink of the leaf] -> [spine] ->
 //   [downlink of the other leaf] -> rx port -> [core of the receiver] -> completion
 //
-// The fabric reads the bytes at the last moment at which the sender may not touch them yet, and
-// writes them at the last moment at which the receiver may not read them yet: an engine that
-// touches its buffers too early gets wrong data.
+// The fabric reads a message's bytes as late as the sender must leave them unchanged, and writes
+// them as late as the receiver must not read them: an engine that accesses its buffers too early
+// gets wrong data.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -165,7 +165,7 @@ void SimFabric::State::tx_end(std::uint32_t m) {
   close(m, M::kSendOpen, Code::kOk, true);
 }
 
-// Cut-through: the port forwards the message at its first byte.
+// Cut-through: the port forwards a message when its first byte arrives.
 void SimFabric::State::pass(std::uint32_t m, SimPort& port, Kind next) {
   M& msg = messages[m];
   const std::int64_t ps = port.duration_ps(msg.bytes);
@@ -319,9 +319,9 @@ void SimFabric::State::cancel(Rank rank, std::uint32_t id_high, bool everything)
     const bool recv = msg.has(M::kRecvOpen) && msg.dst == rank && given_up(msg.recv_id);
     if (send || recv) {
       ++msg.events;  // as in fail()
-      // Unsent bytes are not sent; those in flight are dropped on arrival.
+      // Bytes that were not sent yet are discarded; bytes in flight are dropped on arrival.
       if (send) msg.set(M::kLost);
-      // An eager message may have arrived already: it stays unexpected.
+      // An eager message may have arrived already; it remains unexpected.
       if (msg.has(M::kWaiting)) remove(m);
       if (send) close(m, M::kSendOpen, Code::kAborted, false);
       if (recv) close(m, M::kRecvOpen, Code::kAborted, false);

@@ -39,7 +39,7 @@ void SimFabric::State::detect_kill(Rank rank) {
   for (std::uint32_t m = 0; m < messages.size(); ++m) {
     SimMessage& msg = messages[m];
     if (msg.flags == 0 || (msg.src != rank && msg.dst != rank)) continue;
-    // Messages that have arrived and only wait for the receiver's core count as received.
+    // Messages that have arrived and wait only for the receiver's core count as received.
     if (msg.has(SimMessage::kLanded) && msg.has(SimMessage::kRecvOpen)) continue;
     if (msg.has(SimMessage::kLent)) continue;
     fail(m, Code::kPeerFailed);
@@ -114,7 +114,7 @@ std::uint32_t SimFabric::State::live_nic(Rank r, Rank peer) const {
     if (!dead_port[port(r, rail)] && !(one_rail && dead_port[port(peer, rail)]))
       return port(r, rail);
   }
-  return one_rail ? live_nic(r, r) : nic(r);  // no rail works for both: each takes its own
+  return one_rail ? live_nic(r, r) : nic(r);  // no rail works for both hosts: each uses its own
 }
 
 bool SimFabric::State::crosses(const SimMessage& m, std::uint32_t nic_index) const {

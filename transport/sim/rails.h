@@ -1,4 +1,4 @@
-// The simulated fabric for ranks that have a port on every rail of their host. Each rank gets a
+// The simulated fabric for ranks that have a port on every rail of their host. Each rank has a
 // DatagramChannel in virtual time, and for each rail a transport that supports reconnection.
 //
 // Rank p on rail r is rank p * rails + r of the fabric. Not thread-safe.
@@ -17,7 +17,8 @@ namespace weft {
 
 class SimRails {
  public:
-  // `options` describes the ranks and their hosts; each rank becomes `rails` ranks of the fabric.
+  // `options` describes the ranks and their hosts; each rank is represented by `rails` ranks of the
+  // fabric.
   SimRails(SimFabricOptions options, int rails);
   SimRails(const SimRails&) = delete;
   SimRails& operator=(const SimRails&) = delete;
@@ -31,7 +32,7 @@ class SimRails {
   std::unique_ptr<Transport> transport(Rank rank, int rail);
   std::unique_ptr<DatagramChannel> paths(Rank rank);
 
-  // Loses `per_mille` of the datagrams although the links are up.
+  // Drops `per_mille` of the datagrams although the links are up.
   void set_datagram_loss(int per_mille) { loss_ = per_mille; }
   // Delays the datagrams of one rail by `us`.
   void set_datagram_delay(int rail, double us) { delay_us_[at(rail)] = us; }

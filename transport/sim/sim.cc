@@ -17,8 +17,8 @@ namespace weft {
 
 namespace {
 
-// Converts to whole picoseconds. Throws Error for negative or absurd times, so that no later sum
-// overflows.
+// Converts to whole picoseconds. Throws Error for times that are negative or out of range, so that
+// no later sum overflows.
 std::int64_t to_ps(double us, const char* what) {
   if (!(us >= 0 && us <= 1e12)) {
     throw Error(fmt::format("simulated fabric: {} = {}; must be between 0 and 1e12", what, us));

@@ -1,17 +1,18 @@
 // A simulated fabric in virtual time, as a Transport.
 //
-// The engine runs on it unchanged. The fabric is a deterministic test bed (delays, reordering and
-// failures by seed) and predicts how long a schedule takes. It models links, ports and cores, and
-// does not know collectives. One thread uses a fabric and all of its endpoints.
+// The engine runs on it without changes. The fabric is a deterministic test bed (delays, reordering
+// and failures by seed) and predicts the time of a schedule. It models links, ports and cores,
+// independent of collectives. Only one thread may use a fabric and its endpoints.
 //
-// The model: a small (eager) message leaves when the send is posted, a larger one when the receive
-// is posted too. A message passes the sender's tx port, the spine if it changes rails, and the
-// receiver's rx port. A port serves messages one after another, each for bytes / rate: contention
-// is queuing. Switches cut through and buffer without limit, so a message alone takes latency +
-// bytes / rate, with the latency of the host, the rail, or the spine (between rails). Messages
-// between leaves also pass the uplinks of both leaves on their rail. A send completes when its last
-// byte has left, a receive when its last byte has arrived and the receiver's core has processed the
-// message. Time is in whole picoseconds; equal inputs give equal outcomes.
+// The model: a small (eager) message leaves when the send is posted, a larger message when the
+// receive is posted as well. A message passes the sender's tx port, the spine if it changes rails,
+// and the receiver's rx port. A port serves messages one after another, each for bytes / rate;
+// contention is modeled as queuing. Switches cut through and have unlimited buffers, so the time of
+// a single message is latency + bytes / rate, with the latency of the host, the rail, or the spine
+// (between rails). Messages between leaves also pass the uplinks of both leaves on their rail. A
+// send completes when its last byte has left, a receive when its last byte has arrived and the
+// receiver's core has processed the message. Time is in whole picoseconds; equal inputs give equal
+// results.
 #pragma once
 
 #include <cstddef>
@@ -39,15 +40,16 @@ struct SimFailure {
   int rail = -1;
 };
 
-// From virtual time `at_us` on, the NIC of every host on `rail` has `factor` of its rate.
+// From virtual time `at_us` on, the NIC of every host on `rail` has its rate multiplied by
+// `factor`.
 struct SimSlowdown {
   double at_us = 0;
   int rail = 0;
   double factor = 1;
 };
 
-// The NIC of `host` on `rail` has `factor` of its rate. 0: dead; its traffic uses the next rail on
-// which both ends have a port, as with Rails (transport/rails).
+// The rate of the NIC of `host` on `rail` is multiplied by `factor`. 0: dead; its traffic uses the
+// next rail on which both ends have a port, as in Rails (transport/rails).
 struct SimSlowPort {
   int host = 0;
   int rail = 0;
@@ -65,7 +67,7 @@ struct SimFabricOptions {
   std::vector<double> rail_scale;  // rate of rail r = rail.gbps * rail_scale[r]; empty: all 1
   std::vector<SimSlowdown> slowdowns;
   std::vector<SimSlowPort> slow_ports;
-  std::vector<double> host_scale;  // speed of each host's cores and inner links; empty: 1
+  std::vector<double> host_scale;  // relative speed of each host's cores and inner links; empty: 1
   double payload_share = 1;        // payload per byte on a rail or the spine (TCP: 1448.0 / 1538)
   std::size_t header_bytes = 0;    // on a rail or the spine, once per message
   std::size_t eager_below = 8192;  // shorter messages do not wait for their receive
@@ -83,14 +85,14 @@ struct SimFabricOptions {
   std::vector<SimFailure> failures;
   std::uint64_t lose_message = 0;  // the one message to lose, numbered by departure from 1 (0:
                                    // none); only its two transfers fail
-  // True: messages wait silently while a link is down (as on TCP). False: the link loses them and
-  // their transfers fail (as on verbs).
+  // True: messages are delayed without an error while a link is down (as on TCP). False: the link
+  // drops them and their transfers fail (as on verbs).
   bool cut_stalls = false;
   double detect_us = 100;  // from a failure to the peers' error completions
-  // By rank: its representative, whose ports, core and completions it shares, if some ranks stand
-  // for all (coll/sim/one_host.h): the ranks of the first host, or the first rank of each host with
-  // a rail for each rank. Empty: each rank itself. No data moves, and messages of different lengths
-  // match.
+  // By rank: the representative whose ports, core and completions it shares, if a subset of the
+  // ranks represents all (coll/sim/one_host.h): the ranks of the first host, or the first rank of
+  // each host if every rank of a host has its own rail. Empty: each rank represents itself. No data
+  // is transferred, and messages of different lengths match.
   std::vector<Rank> same_as;
   Rank watch = kNoRank;  // rank whose ports and core are recorded per message
   bool views = true;
@@ -133,8 +135,8 @@ class SimFabric {
   SimFabric(const SimFabric&) = delete;
   SimFabric& operator=(const SimFabric&) = delete;
 
-  // Makes the endpoint of a rank, at most one at a time. The fabric must outlive it; its destructor
-  // cancels its transfers.
+  // Creates the endpoint of a rank, at most one at a time. The fabric must outlive it; its
+  // destructor cancels its transfers.
   std::unique_ptr<Transport> endpoint(Rank rank);
 
   int nranks() const;
@@ -142,7 +144,7 @@ class SimFabric {
   double now_us() const;
 
   // Advances virtual time to the next event and handles all events of that time. Returns false if
-  // no event is scheduled: time stands still until a rank posts.
+  // no event is scheduled: virtual time does not advance until a rank posts.
   bool advance();
 
   // Returns the living ranks that have completions to poll or were woken. The span is valid until
@@ -155,10 +157,10 @@ class SimFabric {
   // Occupies the rank's core for `us` after its queued work. Returns the time of completion.
   double work(Rank rank, double us);
 
-  // Causes a failure now: see SimFailure.
+  // Triggers a failure now: see SimFailure.
   void kill(Rank rank);
   void cut(int host, int rail);
-  // Restores a cut link. Lost messages stay lost; their ranks must post them again.
+  // Restores a cut link. Lost messages are not restored; their ranks must post them again.
   void mend(int host, int rail);
   bool link_up(int host, int rail) const;
   // Cancels all transfers of `rank` with `peer`, without completions, and drops the peer's

@@ -1,4 +1,4 @@
-// The state of the simulated fabric: ports, messages, events. sim.cc sets it up and reports on it,
+// The state of the simulated fabric: ports, messages, events. sim.cc contains set-up and reports,
 // events.cc advances time, datapath.cc transfers messages, store.cc stores them, and failure.cc
 // kills ranks and cuts links.
 #pragma once
@@ -19,7 +19,7 @@ namespace weft {
 
 inline constexpr double kPsPerUs = 1e6;
 // The end of virtual time, about two weeks. No duration is longer and no port is busy beyond twice
-// that, so that no sum of times overflows.
+// this time, so that no sum of times overflows.
 inline constexpr std::int64_t kSimEndPs = std::int64_t{1} << 60;
 
 inline std::int64_t sim_ps(double ps) {
@@ -41,7 +41,7 @@ inline std::uint64_t sim_key(Rank a, Rank b) {
 struct SimPort {
   double ps_per_byte = 0;
   std::int64_t header_ps = 0;  // per message
-  std::int64_t free_ps = 0;    // when all messages so far are served
+  std::int64_t free_ps = 0;    // time at which all messages so far are served
   std::int64_t busy_ps = 0;
   std::uint64_t bytes = 0;
 
@@ -64,13 +64,13 @@ struct SimMessage {
     kRecvPosted = 2,
     kSendOpen = 4,  // posted, and neither completed nor cancelled
     kRecvOpen = 8,
-    kWaiting = 16,   // in the match table: one side is missing
+    kWaiting = 16,   // in the match table: one side is not posted yet
     kIssued = 32,    // the sender's core has processed the message
     kDeparted = 64,  // the tx port has the message
     kSent = 128,     // the last byte has left
     kLanded = 256,   // the last byte has arrived
     kAsView = 512,   // the receive is for a view ...
-    kLent = 1024,    // ... which is lent now
+    kLent = 1024,    // ... which the receiver holds now
     kLost = 2048,    // the message will not arrive
   };
   std::uint64_t tag = 0;
@@ -179,7 +179,7 @@ struct SimFabric::State {
   void detect_kill(Rank rank);
   void detect_cut(std::uint32_t nic);
   bool crosses(const SimMessage& m, std::uint32_t nic) const;
-  bool broken(Rank a, Rank b) const;  // no message can pass now
+  bool broken(Rank a, Rank b) const;  // no message can pass at this time
   Code known(Rank a, Rank b) const;   // the error that is detected so far
 
   // Whether a message passes uplinks; uplink() returns the uplink of the rank's leaf.

@@ -14,7 +14,8 @@ std::size_t SimFabric::State::bucket(Rank src, Rank dst, std::uint64_t tag) cons
   return sim_mix(sim_key(src, dst) ^ sim_mix(tag + 0x9e3779b97f4a7c15u)) & (table.size() - 1);
 }
 
-// Finds the oldest message of a key with the other side missing. Buckets are newest first.
+// Returns the oldest message of a key whose other side is not posted. Buckets are sorted newest
+// first.
 std::uint32_t SimFabric::State::find(Rank src, Rank dst, std::uint64_t tag, M::Flag posted) const {
   std::uint32_t found = kNone;
   for (std::uint32_t m = table[bucket(src, dst, tag)]; m != kNone; m = messages[m].next) {
@@ -24,7 +25,7 @@ std::uint32_t SimFabric::State::find(Rank src, Rank dst, std::uint64_t tag, M::F
   return found;
 }
 
-// Of the messages that are here, or would be if somebody asked for them.
+// Considers messages that have arrived, or that would arrive if a receive were posted.
 Rank SimFabric::State::unexpected(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask,
                                   Head& theirs) const {
   for (const M& msg : messages) {
@@ -89,7 +90,7 @@ void SimFabric::State::drop_if_over(std::uint32_t m) {
   M& msg = messages[m];
   if (msg.events > 0 || msg.has(M::kSendOpen | M::kRecvOpen | M::kWaiting | M::kLent)) return;
   if (msg.buffer != kNone) {
-    // Poison, to expose readers of a released view.
+    // Overwrites the bytes, to expose reads of a released view.
     std::ranges::fill(buffers[msg.buffer], std::byte{0xdd});
     free_buffers.push_back(msg.buffer);
   }

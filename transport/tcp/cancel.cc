@@ -1,5 +1,5 @@
-// Cancels transfers and forgets messages of the tcp transport. Connections stay usable: a piece
-// that is partly sent is finished from a private copy, and bytes that still arrive are discarded.
+// Cancels transfers and drops messages of the tcp transport. Connections remain usable: the rest of
+// a partly sent piece is sent from a private copy, and bytes that still arrive are discarded.
 #include <algorithm>
 
 #include "transport/tcp/transport.h"

@@ -1,6 +1,6 @@
-// Makes and accepts the connections of the tcp transport. Either rank may connect; if both connect
-// at once, the lower rank's connection is kept. So the lower rank may send as soon as the kernel
-// has connected, and the higher rank waits for the answer to its hello.
+// Opens and accepts the connections of the tcp transport. Either rank may connect; if both connect
+// at the same time, the lower rank's connection is kept. Therefore the lower rank may send as soon
+// as the kernel has connected, and the higher rank waits for the answer to its hello.
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
@@ -17,12 +17,14 @@ namespace weft {
 namespace {
 
 constexpr std::uint64_t kStranger = std::uint64_t{1} << 32;  // event tag: a stranger's descriptor
-constexpr std::size_t kMoreStrangers = 16;                   // more strangers than peers, at most
-constexpr std::size_t kDirect = 2;                           // read up to so many without epoll
-constexpr unsigned kAskEvery = 32;                           // turns between calls of epoll_wait
+// Maximum number of strangers beyond the number of peers.
+constexpr std::size_t kMoreStrangers = 16;
+// Up to this many connections are read without epoll.
+constexpr std::size_t kDirect = 2;
+constexpr unsigned kAskEvery = 32;  // turns between calls of epoll_wait
 
-// Whether connecting failed through an answer of the peer or the network. Otherwise the attempt
-// never left this host: no route, no free port, another address family.
+// Whether connecting failed because of a response of the peer or the network. Otherwise the attempt
+// failed within this host: no route, no free port, another address family.
 bool answered(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == ETIMEDOUT ||
          error == EHOSTUNREACH;
@@ -45,7 +47,7 @@ std::string no_connection(const std::string& from, const std::string& to, int er
 
 }  // namespace
 
-// Receives connect too, since only a connection reveals that a peer ended.
+// Receives also connect, since only a connection shows that a peer has failed.
 bool TcpTransport::connect(Peer& peer) {
   if (!peer.failure.ok()) return false;
   if (peer.state != State::kNone) return true;
@@ -71,7 +73,8 @@ bool TcpTransport::connect(Peer& peer) {
 
 void TcpTransport::connected(Peer& peer) {
   if (const int error = connect_error(peer.fd.get())) {
-    // The peer may have connected to this rank, sent all of its messages, and ended.
+    // The peer may have connected to this rank, sent all of its messages, and closed the
+    // connection.
     drop(peer);
     accept_all();
     strangers_.remove_if([this](Stranger& s) { return hear(s); });
@@ -137,7 +140,7 @@ void TcpTransport::accept_all() {
   }
 }
 
-// Returns true when the stranger has become a peer or is gone.
+// Returns true if the stranger has become a peer or has disconnected.
 bool TcpTransport::hear(Stranger& s) {
   const ssize_t n = recv(s.fd.get(), reinterpret_cast<std::byte*>(&s.hello) + s.have,
                          sizeof s.hello - s.have, MSG_DONTWAIT);
@@ -221,8 +224,8 @@ void TcpTransport::set_state(Peer& peer, State state) {
 }
 
 // Selects the epoll events of the connection: connected, readable, and writable after the socket
-// was full. Not readable if every turn reads it anyway, since each packet to a watched socket costs
-// more.
+// was full. Readable is omitted if every turn reads the connection anyway, since each packet costs
+// more on a socket that epoll monitors.
 void TcpTransport::watch(Peer& peer) {
   std::uint32_t events = peer.full ? EPOLLOUT : 0U;
   if (peer.state == State::kConnecting)
@@ -232,12 +235,13 @@ void TcpTransport::watch(Peer& peer) {
   if (!peer.fd || events == peer.watched) return;
   const int change = !peer.watched ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
   epoll_event event{.events = events, .data = {.u64 = static_cast<std::uint64_t>(peer.rank)}};
-  // Callers iterate over peers, so fail() is deferred to progress().
+  // Callers iterate over peers, so progress() calls fail() later.
   if (epoll_ctl(events_.get(), change, peer.fd.get(), &event) != 0) peer.unwatched = deaf_ = errno;
   peer.watched = events;
 }
 
-// One turn of the progress engine. A few connections are read without asking epoll.
+// One turn of the progress engine. If there are only a few connections, they are read without
+// epoll.
 void TcpTransport::progress() noexcept {
   if (std::exchange(deaf_, 0) != 0)
     for (Peer& peer : peers_)

@@ -1,8 +1,8 @@
-// Sends the shortest messages of the tcp transport as datagrams. This avoids TCP's work per packet:
-// a fifth of the time of 8 bytes between two hosts. Ranks first probe whether datagrams pass. The
-// sender keeps each datagram until the peer acknowledges it, and repeats it over the connection
-// after a while, or before the caller may stop polling; the receiver drops duplicates. So a lost
-// datagram only delays its message. docs/decisions/0027
+// Sends the shortest messages of the tcp transport as datagrams, which avoids TCP's work per
+// packet: a fifth of the time of 8 bytes between two hosts. Ranks first probe whether datagrams
+// arrive. The sender stores each datagram until the peer acknowledges it, and retransmits it over
+// the connection after a timeout, or before the caller may stop polling; the receiver drops
+// duplicates. Thus a lost datagram only delays its message. docs/decisions/0027
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,10 +16,11 @@ namespace weft {
 namespace {
 
 constexpr int kReadsOfDatagrams = 32;  // per turn
-constexpr int kTellAt = 4;             // most datagrams of a peer without an acknowledgment
-constexpr unsigned kPatience = 32;     // checks until an unacknowledged datagram is repeated
-// Short messages until a peer is probed again: after an unanswered probe, and after a loss. Doubled
-// each time.
+// Maximum number of datagrams of a peer without an acknowledgment.
+constexpr int kTellAt = 4;
+constexpr unsigned kPatience = 32;  // checks until an unacknowledged datagram is retransmitted
+// Number of short messages until a peer is probed again, after an unanswered probe and after a
+// loss. Doubled each time.
 constexpr std::uint32_t kAskAgain = 32, kQuiet = 1024;
 constexpr int kMostDoublings = 12;
 
@@ -36,7 +37,7 @@ void TcpTransport::fill(tcp::Datagram& header, Peer& peer, std::uint32_t number)
   s.told = true;
 }
 
-// Signs and sends. If the network or a socket is full, the datagram counts as lost.
+// Adds the MAC and sends. If the network or a socket is full, the datagram is treated as lost.
 bool TcpTransport::send_datagram(Peer& peer, std::byte* data, std::size_t bytes) {
   ShortOnes& s = peer.short_ones;
   if (!s.out) {
@@ -91,7 +92,8 @@ bool TcpTransport::send_short(const Transfer& t, Peer& peer) {
   return true;
 }
 
-// A flood costs at most kReadsOfDatagrams reads per turn and does not starve the connections.
+// A flood of datagrams costs at most kReadsOfDatagrams reads per turn, so it cannot starve the
+// connections.
 TcpTransport::Found TcpTransport::hear_datagrams() {
   if (!datagrams_) return Found::kNone;
   const std::size_t before = done_.size();
@@ -108,8 +110,8 @@ TcpTransport::Found TcpTransport::hear_datagrams() {
   return Found::kSome;
 }
 
-// Anyone may have sent it: drops silently a datagram from another address, with a wrong MAC, or
-// received before.
+// Any process may have sent the datagram: drops it silently if it comes from another address, has a
+// wrong MAC, or was received before.
 void TcpTransport::hear_datagram(std::span<const std::byte> bytes) {
   tcp::Datagram header;
   if (bytes.size() < sizeof header) return;
@@ -140,7 +142,7 @@ void TcpTransport::hear_datagram(std::span<const std::byte> bytes) {
     tell(*peer, tcp::Datagram::Asks::kNothing);
 }
 
-// Handles a message of a datagram, or of a datagram's copy.
+// Handles a message that arrived in a datagram, or in the copy of a datagram.
 void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
   tcp::Front front;
   if (!front.take(bytes) || tcp::malformed(front.frame()) ||
@@ -175,7 +177,7 @@ void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
   finish(receive);
 }
 
-// Handles a datagram's copy, received into `peer.copy`.
+// Handles the copy of a datagram, received into `peer.copy`.
 void TcpTransport::copied(Peer& peer) {
   if (!peer.short_ones.heard.first(peer.copy_number)) return;
   add_frame(peer, tcp::FrameKind::kLostOne, 0, 0, nullptr);
@@ -195,8 +197,8 @@ void TcpTransport::drop_kept(ShortOnes& s, Kept& k) {
   --s.open;
 }
 
-// Repeats over the connection each unacknowledged datagram; without `all`, only those that were
-// already unacknowledged at the previous check.
+// Retransmits each unacknowledged datagram over the connection; without `all`, only the ones that
+// were already unacknowledged at the previous check.
 void TcpTransport::repeat(Peer& peer, bool all) {
   ShortOnes& s = peer.short_ones;
   for (std::uint32_t number = s.sent - static_cast<std::uint32_t>(s.kept.size()) + 1;
@@ -218,7 +220,7 @@ void TcpTransport::repeat(Peer& peer, bool all) {
   }
 }
 
-// Sends pending acknowledgments, and repeats datagrams that peers do not acknowledge.
+// Sends pending acknowledgments, and retransmits datagrams that peers have not acknowledged.
 void TcpTransport::tend_short_ones(Before what) {
   const bool turns = what == Before::kTurns;
   const bool look = !turns || ++looks_ % kPatience == 0;

@@ -1,8 +1,10 @@
-// The keys of a pair of ranks; both derive them and neither sends them. Does not know sockets.
+// The keys of a pair of ranks. Both ranks derive them, and neither sends them. Independent of
+// sockets.
 //
-// Each key is an HMAC, under the job's key for this transport, of its use, both ranks in the order
-// of the direction, and the nonces of their contacts. So a key is valid for one use, direction,
-// rail and connection: a transport draws a nonce for each rail, and a new one in reopen().
+// Each key is an HMAC with the job's key for this transport. The input consists of the key's use,
+// both ranks in the order of the direction, and the nonces of their contacts. Thus a key is valid
+// for one use, direction, rail and connection: a transport generates a nonce for each rail, and a
+// new one in reopen().
 #pragma once
 
 #include <string_view>
@@ -20,7 +22,7 @@ struct End {
 };
 Key derive(std::string_view job_key, Use use, const End& from, const End& to);
 
-// Draws a random nonce. Throws Error if getrandom fails.
+// Generates a random nonce. Throws Error if getrandom fails.
 Nonce new_nonce();
 
 // Compares in constant time.

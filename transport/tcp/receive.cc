@@ -1,4 +1,4 @@
-// The receive path of the tcp transport: the bytes of a stream are read directly into the memory of
+// The receive path of the tcp transport: bytes of a stream are read directly into the memory of
 // their receive, or buffered as an unexpected message.
 #include <fmt/format.h>
 #include <sys/uio.h>
@@ -14,7 +14,7 @@ namespace weft {
 namespace {
 
 constexpr int kReads = 4;           // per peer and turn
-constexpr int kLastReads = 1 << 7;  // bound on reads that drain the datagram socket
+constexpr int kLastReads = 1 << 7;  // limit on the reads that drain the datagram socket
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void TcpTransport::read(Peer& peer) {
   for (int i = 0; i < kReads && peer.state == State::kUp; ++i) {
     const std::size_t direct = peer.into ? peer.left : 0;
     std::size_t room = inbox_.size();
-    if (peer.matching.far_ahead(unexpected_most_)) [[unlikely]] {  // finish the frame only
+    if (peer.matching.far_ahead(unexpected_most_)) [[unlikely]] {  // only finishes the frame
       if (peer.left == 0) {
         slow(peer, true);
         break;
@@ -65,7 +65,7 @@ void TcpTransport::read(Peer& peer) {
     iovec io[2] = {{peer.into, direct}, {inbox_.data(), room}};
     const ssize_t n = direct ? readv(peer.fd.get(), io, 2)
                              : recv(peer.fd.get(), inbox_.data(), room, MSG_DONTWAIT);
-    // Also retry later if the kernel is out of memory.
+    // Retries later also if the kernel is out of memory.
     if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)) return;
     if (n <= 0) {
       const int error = errno;
@@ -84,13 +84,14 @@ void TcpTransport::read(Peer& peer) {
       if (peer.left == 0) end(peer);
     }
     consume(peer, {inbox_.data(), got - first});
-    if (got < direct + room) break;  // that was all
+    if (got < direct + room) break;  // the socket has no more bytes
   }
-  if (peer.fd && !peer.out.empty() && !peer.full) flush(peer);  // what it was waiting for
+  // The received frames may have queued replies and messages.
+  if (peer.fd && !peer.out.empty() && !peer.full) flush(peer);
 }
 
-// Stops reading a peer with too many unexpected messages until receives have taken some: TCP flow
-// control then stops the peer, and it need not be failed.
+// Stops reading from a peer with too many unexpected messages until receives have matched some: TCP
+// flow control then stops the peer, and its connection need not fail.
 void TcpTransport::slow(Peer& peer, bool slowed) {
   if (peer.slowed == slowed) return;
   peer.slowed = slowed;
@@ -117,7 +118,7 @@ void TcpTransport::consume(Peer& peer, std::span<const std::byte> bytes) {
   }
 }
 
-// A frame's front is complete.
+// Called when a frame's front is complete.
 void TcpTransport::begin(Peer& peer) {
   const tcp::Frame f = peer.front.frame();
   Head room;
@@ -182,7 +183,7 @@ TcpTransport::Unexpected* TcpTransport::keep(Peer& peer, const tcp::Frame& f, co
   return &u;
 }
 
-// A frame's bytes are complete.
+// Called when a frame's bytes are complete.
 void TcpTransport::end(Peer& peer) {
   peer.into = nullptr;
   if (std::exchange(peer.to_receive, false)) {
@@ -214,7 +215,7 @@ void TcpTransport::withdrawn(Peer& peer, std::uint64_t tag) {
   if (Receive* const r = peer.matching.find(tag)) r->arrived = 0;
 }
 
-// Gives a message that came before its receive to the receive.
+// Completes the receive of a message that arrived before the receive was posted.
 void TcpTransport::hand_over(Peer& peer, Unexpected& u, const Receive& receive) {
   const Transfer t = receive.transfer;
   if (alike(peer, u.bytes, u.head_or_null(), t)) {

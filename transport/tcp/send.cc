@@ -76,7 +76,7 @@ Transfer TcpTransport::take_send(Peer& peer, Transfer* send) {
   return taken;
 }
 
-// Sends now if the peer's kReady has arrived; otherwise announces the message.
+// Sends immediately if the peer's kReady has arrived; otherwise announces the message.
 void TcpTransport::add_long(Peer& peer, const Transfer& send) {
   const auto r = std::ranges::find(peer.ready, send.tag, &Ready::tag);
   if (r == peer.ready.end()) {
@@ -88,7 +88,7 @@ void TcpTransport::add_long(Peer& peer, const Transfer& send) {
   peer.ready.erase(r);
   if (fits(peer, ready.bytes, ready.headed ? &ready.head : nullptr, send)) {
     add_pieces(peer, send);
-  } else {  // the announcement tells the receiver what was sent
+  } else {  // the receiver needs the announcement for its error message
     add_frame(peer, tcp::FrameKind::kAnnounce, send.tag, send.bytes, send.head);
     complete(send.id, Code::kMismatch);
   }
@@ -120,7 +120,7 @@ void TcpTransport::ready(Peer& peer, const tcp::Frame& f, const Head* head) {
     complete(send.id, Code::kMismatch);  // the peer has the announcement
 }
 
-// If this rank has begun to send, the peer discards the bytes.
+// If this rank has begun to send the message, the peer discards its bytes.
 void TcpTransport::unready(Peer& peer, std::uint64_t tag) {
   std::erase_if(peer.ready, [tag](const Ready& ready) { return ready.tag == tag; });
 }
@@ -129,7 +129,7 @@ void TcpTransport::refused(Peer& peer, const tcp::Frame& f, const Head* head) {
   Transfer* const waiting = find_send(peer, f.tag);
   if (!waiting) return;
   const Transfer send = take_send(peer, waiting);
-  if (fits(peer, f.bytes, head, send))  // as far as the frame shows
+  if (fits(peer, f.bytes, head, send))  // the frame does not show the mismatch
     peer.note = Status(Code::kMismatch,
                        fmt::format("{}: device {}: refuses a message of {} bytes", peer.where,
                                    device_, send.bytes),
@@ -170,7 +170,7 @@ void TcpTransport::cut_piece(Out& o, const Head* head) {
   o.sent = 0;
 }
 
-// Writes as much of the queue as the socket takes.
+// Writes the part of the queue that the socket accepts.
 void TcpTransport::flush(Peer& peer) {
   std::size_t total = 0;
   while (live(peer) && !peer.out.empty()) {
@@ -192,7 +192,7 @@ void TcpTransport::flush(Peer& peer) {
     const ssize_t sent = n == 1 ? send(peer.fd.get(), io[0].iov_base, io[0].iov_len, kFlags)
                                 : sendmsg(peer.fd.get(), &message, kFlags);
     if (sent < 0 && errno == EINTR) continue;
-    // Also retry later if the kernel is out of memory.
+    // Retries later also if the kernel is out of memory.
     if (sent < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
       return lost(peer, errno);
     if (sent > 0) advance(peer, static_cast<std::size_t>(sent));
@@ -205,7 +205,8 @@ void TcpTransport::flush(Peer& peer) {
   watch(peer);
 }
 
-// The peer is gone: read what it sent before, until reading returns the error.
+// The peer has closed the connection: reads the bytes that it sent before, until a read returns the
+// error.
 void TcpTransport::lost(Peer& peer, int error) {
   peer.full = true;
   for (int i = 0; i < kReadsAtTheEnd && live(peer); ++i) read(peer);

@@ -1,4 +1,5 @@
-// Connects and configures the sockets of the tcp transport; parses contacts. Knows no messages.
+// Connects and configures the sockets of the tcp transport; parses contacts. Independent of
+// messages.
 #include "transport/tcp/socket.h"
 
 #include <linux/sockios.h>

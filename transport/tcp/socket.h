@@ -1,4 +1,4 @@
-// The sockets of the tcp transport and the contacts that ranks exchange. Does not know messages.
+// The sockets of the tcp transport and the contacts that ranks exchange. Independent of messages.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 namespace weft::tcp {
 
 using weft::open_socket;
-// Starts to connect. Returns 0 if the connection is in progress or made, otherwise an errno.
+// Starts to connect. Returns 0 if the connection is in progress or established, otherwise an errno.
 int start(const Fd& fd, const std::string& address, std::uint16_t port);
 // Sets TCP_NODELAY and keepalive.
 void tune(const Fd& fd);
 // Returns the bytes in the socket's send queue that the peer has not acknowledged.
 std::size_t unacknowledged(const Fd& fd);
 
-// How peers reach a rank. As text: "10.0.0.1 4711 00112233445566778899aabbccddeeff 4712". The third
-// word is the nonce; the last is the UDP port, absent if the rank takes no datagrams. Nothing in a
-// contact is secret.
+// The address at which peers connect to a rank. As text: "10.0.0.1 4711
+// 00112233445566778899aabbccddeeff 4712". The third word is the nonce; the last is the UDP port,
+// omitted if the rank does not receive datagrams. A contact contains no secret.
 struct Contact {
   std::string address;
   std::uint16_t port = 0, datagrams = 0;

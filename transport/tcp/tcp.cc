@@ -1,5 +1,5 @@
-// Sets up and tears down the tcp transport: the listener, the exchange of contacts. Connections are
-// in tcp/connect.cc.
+// Sets up and tears down the tcp transport: the listener, the exchange of contacts. tcp/connect.cc
+// handles connections.
 #include "transport/tcp/tcp.h"
 
 #include <arpa/inet.h>
@@ -26,7 +26,8 @@ namespace {
 constexpr std::chrono::milliseconds kLingering{1000};
 constexpr std::size_t kInbox = std::size_t{64} << 10;
 
-// Not if ranks share cores: there the extra system call per turn costs more than it saves.
+// Returns false if ranks share cores, since there the extra system call per turn costs more than
+// datagrams save.
 bool takes_datagrams(const Topology& topology, Rank me) {
   if (const char* set = std::getenv("WEFT_TCP_DATAGRAMS")) return std::string_view(set) != "0";
   long here = 0;
@@ -74,7 +75,8 @@ void TcpTransport::listen(const Nic& rail) {
                     device_));
   events_ = Fd::from([] { return epoll_create1(EPOLL_CLOEXEC); });
   listener_ = tcp::open_socket(device_, address_);
-  // Peers may wait in the queue until this rank polls, so it is as long as possible.
+  // Connections may wait in the listen queue until this rank polls, so the queue has the maximum
+  // length.
   if (!listener_ || ::listen(listener_.get(), SOMAXCONN) != 0)
     throw Error(fmt::format("tcp: device {}: cannot listen on {}: {}", device_, address_,
                             std::strerror(errno)));
@@ -120,8 +122,8 @@ bool TcpTransport::parse_contact(std::string_view text, Peer& peer) const {
   return true;
 }
 
-// Waits until the peers' kernels have acknowledged all data: closing a socket with unread input
-// makes the kernel discard unsent data.
+// Waits until the peers' kernels have acknowledged all data, since the kernel discards unsent data
+// when a socket with unread input is closed.
 TcpTransport::~TcpTransport() {
   before_pause();
   const auto deadline = std::chrono::steady_clock::now() + kLingering;
@@ -152,7 +154,7 @@ void TcpTransport::fail(Peer& peer, Code code, const std::string& why, bool here
   end_all(peer, code);
 }
 
-// Data in this host's socket buffers does not count as moved.
+// Data in this host's socket buffers is not included.
 std::optional<std::uint64_t> TcpTransport::moved_bytes() const noexcept {
   std::uint64_t bytes = moved_;
   for (const Peer* peer : live_) {
@@ -162,7 +164,7 @@ std::optional<std::uint64_t> TcpTransport::moved_bytes() const noexcept {
   return bytes;
 }
 
-// Ends all transfers with the peer. Complete unexpected messages are kept.
+// Ends all transfers with the peer. Keeps complete unexpected messages.
 void TcpTransport::end_all(Peer& peer, Code code) {
   for (std::size_t i = 0; i < peer.out.size(); ++i)
     if (peer.out[i].tell) complete(peer.out[i].id, code);

@@ -1,5 +1,6 @@
-// The class behind make_tcp_transport. tcp.cc sets up, connect.cc connects; send.cc, receive.cc and
-// (for the shortest messages) datagrams.cc are the datapath; cancel.cc cancels and forgets.
+// The class behind make_tcp_transport(). tcp.cc contains set-up and tear-down, connect.cc
+// connections; send.cc, receive.cc and (for the shortest messages) datagrams.cc are the datapath;
+// cancel.cc cancels transfers and drops messages.
 #pragma once
 
 #include <list>
@@ -52,7 +53,7 @@ class TcpTransport final : public Transport, private Recovery {
   std::string reopen(Rank peer) noexcept override;
   bool connect(Rank peer, std::string_view theirs) noexcept override;
 
-  // A message, a piece of a message, or a frame without bytes, on its way to the socket.
+  // A message, a piece of a message, or a frame without bytes, queued for the socket.
   struct Out {
     static constexpr std::size_t kCopied = 256;  // most bytes copied behind the frame
     bool tell = false;                           // completes the caller's transfer `id` when sent
@@ -124,7 +125,7 @@ class TcpTransport final : public Transport, private Recovery {
   };
   using Matched = Matching<Early>;
   using Unexpected = Matched::Unexpected;
-  // A sent datagram without acknowledgment.
+  // A sent datagram that is not acknowledged.
   struct Kept {
     std::uint32_t number = 0;
     bool old = false;
@@ -134,7 +135,7 @@ class TcpTransport final : public Transport, private Recovery {
   // State of the datagrams exchanged with a peer.
   struct ShortOnes {
     static constexpr std::size_t kMostKept = 8;
-    Address to{};             // length 0: the peer takes no datagrams
+    Address to{};             // length 0: the peer does not receive datagrams
     Fd out;                   // connected to `to`, which saves a route lookup per datagram
     bool pass = false;        // datagrams work: the peer has answered a probe
     bool asked = false;       // a probe is outstanding
@@ -166,7 +167,7 @@ class TcpTransport final : public Transport, private Recovery {
   struct Peer : PeerRecord {
     State state = State::kNone;
     bool full = false;          // the socket was full; epoll reports room
-    bool slowed = false;        // too far ahead: its socket is not read
+    bool slowed = false;        // too many unexpected messages: its socket is not read
     std::uint32_t watched = 0;  // epoll events
     int unwatched = 0;          // the errno of a failed epoll_ctl
     Fd fd;
@@ -174,7 +175,7 @@ class TcpTransport final : public Transport, private Recovery {
     std::uint16_t port = 0;
     tcp::Nonce mine{}, theirs{};  // nonces of this rank's and the peer's contact
     bool open = true;             // the peer may connect
-    tcp::Answer answer;           // as far as it has arrived
+    tcp::Answer answer;           // the part that has arrived
     std::size_t answer_have = 0;
     Queue out;
     std::vector<Transfer> sends;  // long sends waiting for kReady
@@ -198,30 +199,30 @@ class TcpTransport final : public Transport, private Recovery {
     tcp::Hello hello;
   };
 
-  // tcp.cc
+  // Defined in tcp.cc:
   void listen(const Nic& rail);
   void open_datagrams();
   std::string contact(const tcp::Nonce& nonce) const;
-  // The key for a direction between this rank and the peer.
+  // Returns the key for messages from this rank to the peer.
   tcp::Key key_to(const Peer& peer, tcp::Use use) const;
   tcp::Key key_from(const Peer& peer, tcp::Use use) const;
   bool parse_contact(std::string_view text, Peer& peer) const;
   Peer* find(Rank rank) { return find_peer(peers_, rank); }
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
-  // Ends the connection and its transfers. here: attributed to this rank, not to the peer.
+  // Ends the connection and its transfers. here: the cause is this rank, not the peer.
   void fail(Peer& peer, Code code, const std::string& why, bool here = false);
   void end_all(Peer& peer, Code code);
   bool live(const Peer& peer) const {
     return peer.state == State::kUp || (peer.state == State::kGreeting && rank_ < peer.rank);
   }
 
-  // tcp/connect.cc
+  // Defined in connect.cc:
   bool connect(Peer& peer);
   void connected(Peer& peer);
   void greeted(Peer& peer);
   void accept_all();
   bool hear(Stranger& stranger);  // true: the stranger can be erased
-  void settle(Peer& peer);        // the connection is up
+  void settle(Peer& peer);        // called when the connection is established
   bool send_answer(const Peer& peer, const Fd& fd, tcp::Answer::Kind kind) const;
   void adopt(Peer& peer, Fd fd);
   void drop(Peer& peer);
@@ -229,7 +230,7 @@ class TcpTransport final : public Transport, private Recovery {
   void watch(Peer& peer);
   void progress() noexcept;
 
-  // tcp/send.cc
+  // Defined in send.cc:
   void post_send(const Transfer& t, Peer& peer);
   void add_frame(Peer& peer, tcp::FrameKind kind, std::uint64_t tag, std::size_t bytes,
                  const Head* head);
@@ -246,7 +247,7 @@ class TcpTransport final : public Transport, private Recovery {
   static void unready(Peer& peer, std::uint64_t tag);
   void refused(Peer& peer, const tcp::Frame& f, const Head* head);
 
-  // tcp/receive.cc
+  // Defined in receive.cc:
   void post_receive(const Transfer& t, Peer& peer);
   void read(Peer& peer);
   void slow(Peer& peer, bool slowed);
@@ -262,7 +263,7 @@ class TcpTransport final : public Transport, private Recovery {
     done_.add({.id = receive.transfer.id, .crc = receive.crc});
   }
 
-  // tcp/datagrams.cc
+  // Defined in datagrams.cc:
   enum class Before : std::uint8_t { kTurns, kSleep, kLeave };
   bool send_short(const Transfer& t, Peer& peer);
   enum class Found : std::uint8_t { kNone, kSome, kMessage };
@@ -278,7 +279,7 @@ class TcpTransport final : public Transport, private Recovery {
   void tell(Peer& peer, tcp::Datagram::Asks asks);
   static void drop_kept(ShortOnes& s, Kept& k);
 
-  // tcp/cancel.cc
+  // Defined in cancel.cc:
   void withdraw(Peer& peer, std::size_t i);
 
   Rank rank_;
@@ -291,11 +292,13 @@ class TcpTransport final : public Transport, private Recovery {
   std::vector<Peer> peers_;     // by world rank; never grows after setup
   std::vector<Peer*> live_;     // peers whose connection is up
   std::list<Stranger> strangers_;
-  int slowed_ = 0;                                          // peers that are
-  int unsettled_ = 0;                                       // connections under way
+  int slowed_ = 0;  // number of peers whose `slowed` is set
+  // Connections that are not established yet.
+  int unsettled_ = 0;
   const std::size_t unexpected_most_ = unexpected_limit();  // bytes per peer
-  bool direct_ = true;                                      // every turn reads all of `live_`
-  bool hears_ = false;                                      // this rank reads datagrams
+  // Every turn reads all connections in `live_`.
+  bool direct_ = true;
+  bool hears_ = false;  // this rank reads datagrams
   unsigned turns_ = 0, looks_ = 0;
   int deaf_ = 0;             // errno of the last failed epoll_ctl; 0: none
   std::uint64_t moved_ = 0;  // bytes written to and read from sockets

@@ -1,19 +1,20 @@
-// The wire format of the tcp transport. Does not know sockets, so tests and the fuzzer cover all of
-// it.
+// The wire format of the tcp transport. Independent of sockets, so tests and the fuzzer cover all
+// of it.
 //
-// A connection begins with a Hello of the rank that connects; the peer answers with an Answer. Each
-// proves that its sender knows the job's secret. Then frames go both ways, each with a Head if
-// `headed`:
+// A connection begins with a Hello of the connecting rank; the peer responds with an Answer. Each
+// proves that its sender has the job's secret. After that, both ranks send frames, each with a Head
+// if `headed`:
 //
 //     a short message:   sender  -- kEager, bytes --> receiver
 //     a long message:    sender  -- kAnnounce ------> receiver   RTS, if no kReady has arrived
 //                        sender  <- kReady ---------- receiver   CTS, when the receive is posted
 //                        sender  -- kPiece, bytes --> receiver   as many pieces as needed
 //
-// The shortest messages go as datagrams outside the connection, between ranks that have received
-// each other's. Datagrams are numbered, and each acknowledges those received so far. The sender
-// repeats an unacknowledged message in the stream, as kCopy. Every datagram has a MAC under a key
-// for its direction of the pair (keys.h), and a sequence number that is accepted once.
+// The shortest messages are sent as datagrams outside the connection, between ranks that have
+// received a datagram of each other. Datagrams are numbered, and each acknowledges the ones
+// received so far. The sender retransmits an unacknowledged message in the stream, as kCopy. Every
+// datagram has a MAC under a key for its direction of the pair (keys.h), and a sequence number that
+// is accepted once.
 #pragma once
 
 #include <algorithm>
@@ -101,7 +102,7 @@ static_assert(sizeof(Datagram) == 40);
 // The set of datagram numbers that have arrived.
 class Heard {
  public:
-  // Adds a number. False if it is a duplicate, or too far ahead to acknowledge.
+  // Adds a number. Returns false if it is a duplicate, or too far ahead to acknowledge.
   bool first(std::uint32_t number) {
     const std::uint32_t ahead = number - all_ - 1;  // numbers may wrap
     if (ahead >= kWindow || more_ >> ahead & 1) return false;
@@ -110,7 +111,7 @@ class Heard {
     return true;
   }
   std::uint32_t all() const { return all_; }    // every number up to this has arrived
-  std::uint32_t more() const { return more_; }  // bit i: number all() + 1 + i has
+  std::uint32_t more() const { return more_; }  // bit i: all() + 1 + i has arrived
   // True if the acknowledgment (all, more) contains the number.
   static bool has(std::uint32_t all, std::uint32_t more, std::uint32_t number) {
     const std::uint32_t ahead = number - all - 1;
@@ -141,7 +142,7 @@ class Window {
   std::uint64_t last_ = 0, seen_ = 1;  // number 0 is never sent
 };
 
-// Returns why no rank can have sent this frame; nullptr if the frame is valid.
+// Returns the reason if no rank can have sent this frame; nullptr if the frame is valid.
 inline const char* malformed(const Frame& f) {
   if (f.magic != Frame::kMagic) return "no frame";
   if (f.kind < FrameKind::kEager || f.kind > FrameKind::kLast) return "an unknown kind of frame";
@@ -177,11 +178,11 @@ inline Frame eager_frame(const Transfer& t) {
           .bytes = t.bytes};
 }
 
-// Collects a frame and its head from pieces of a stream of any size.
+// Assembles a frame and its head from the pieces of a stream, which may have any size.
 class Front {
  public:
-  // Takes the missing bytes from the beginning of `bytes`. True if frame() and head() are complete,
-  // or malformed(frame()) is not nullptr.
+  // Takes the missing bytes from the start of `bytes`. Returns true if frame() and head() are
+  // complete, or if malformed(frame()) is not nullptr.
   bool take(std::span<const std::byte>& bytes) {
     for (;;) {
       const std::size_t want = size();
@@ -190,7 +191,7 @@ class Front {
       have_ += n;
       bytes = bytes.subspan(n);
       if (have_ < want) return false;
-      if (have_ == size() || malformed(frame())) return true;  // else the head is missing
+      if (have_ == size() || malformed(frame())) return true;  // otherwise read the head
     }
   }
   void clear() { have_ = 0; }

@@ -1,4 +1,4 @@
-// Sets weft's defaults for UCX, each with its reason. Does not know ranks or messages.
+// Sets weft's defaults for UCX, each with its reason. Independent of ranks and messages.
 #include "transport/ucx/config.h"
 
 #include <fmt/format.h>
@@ -21,8 +21,8 @@ struct Setting {
 };
 
 constexpr Setting kAlways[] = {
-    // weft reports a peer's death through Status, with rank and host; UCX would first print lines
-    // on stderr that name sockets.
+    // weft reports a peer's death through Status, with rank and host; otherwise UCX would first
+    // print error messages about sockets to stderr.
     {"LOG_LEVEL", "fatal"},
     // Interval of probes to peers on a device without its own keepalive (UD).
     {"KEEPALIVE_INTERVAL", "5s"},
@@ -30,23 +30,23 @@ constexpr Setting kAlways[] = {
 
 constexpr Setting kTcp[] = {
     // UCX (1.13 to 1.22) completes a zero-copy send twice if that send detects the dead connection
-    // (uct_tcp_ep_sendv); an assertion then aborts the process, so that one killed rank would take
-    // its neighbors down. Copied sends have no such path. The copy stays in cache and costs a few
+    // (uct_tcp_ep_sendv); an assertion then aborts the process, so one killed rank would abort its
+    // peers. Copied sends do not use this code path. The copy stays in cache and costs a few
     // percent of the kernel's work on the same bytes.
     {"ZCOPY_THRESH", "inf"},
-    // Copied sends use segments; make them as large as the receiver's (TCP_RX_SEG_SIZE), for one
+    // Copied sends use segments; with the size of the receiver's (TCP_RX_SEG_SIZE) a send takes one
     // system call per 64 KiB instead of eight.
     {"TCP_TX_SEG_SIZE", "64k"},
-    // A send completes when UCX has copied it; the rest is sent at a later call of progress. There
-    // may be none while a rank computes on its result and its peers wait for the end of a message.
-    // With several rails, messages of 8 KiB and more are acknowledged (RailsOptions::copied_bytes);
-    // for all others the socket buffer must have room. (A new socket has 16 KiB; the kernel grants
-    // up to wmem_max. A flush is no solution: UCX needs an answer of the peer, which may not be
-    // calling progress.)
+    // A send completes when UCX has copied it; later calls of progress send the rest. A rank may
+    // not call progress while it computes on its result, although its peers wait for the end of a
+    // message. With several rails, messages of 8 KiB and more are acknowledged
+    // (RailsOptions::copied_bytes); all others must fit into the socket buffer. (A new socket has
+    // 16 KiB; the kernel permits up to wmem_max. A flush is no solution: UCX needs a response of
+    // the peer, which may not be calling progress.)
     {"TCP_SNDBUF", "4m"},
     // Slices of a collective are expected, so a rendezvous would only add a round trip. It starts
-    // where unexpected messages would fill memory. (UCX's own choice follows the link rate, which
-    // is made up on virtual devices.)
+    // at the size at which unexpected messages would use too much memory. (UCX derives its default
+    // from the link rate, which is fictitious on virtual devices.)
     {"RNDV_THRESH", "2m"},
     // A dead host sends no FIN. Idle connections are probed after 3 s and fail after 3 s more (the
     // defaults add up to half a minute).
@@ -59,15 +59,15 @@ constexpr Setting kTcp[] = {
     // connection of the second, as when a peer ends while two ranks connect to each other, a UCX
     // assertion aborts the process (uct_tcp_iface_handle_events, 1.13 to 1.22).
     {"TCP_MAX_POLL", "1"},
-    // Above this count UCX rejects TCP, the only transport here.
+    // If the number of endpoints exceeds this setting, UCX rejects TCP, the only transport here.
     {"TCP_MAX_NUM_EPS", "inf"},
     // Sockets need no registered memory, and the registration cache would patch the process's mmap
     // and munmap.
     {"RCACHE_ENABLE", "n"},
 };
 
-// Returns the name of a TCP setting for ucp_config_modify: without prefix before UCX 1.17
-// (uct_config_modify). It silently ignores unknown names.
+// Returns the name of a TCP setting for ucp_config_modify: before UCX 1.17 without prefix
+// (uct_config_modify). ucp_config_modify silently ignores unknown names.
 const char* modifiable(const char* name) {
   constexpr std::string_view kPrefix = "TCP_";
   unsigned major = 0, minor = 0, release = 0;
@@ -118,13 +118,14 @@ UcpConfig ucx_config(const Nic& rail) {
   }
   UcpConfig config(raw);
   set(raw, rail, "NET_DEVICES", ucx_device(rail));
-  // All of the device's transports and access to GPU memory, but no shared memory: ranks that share
-  // memory use the shm transport, and emulated hosts must not share it.
+  // Enables all of the device's transports and access to GPU memory, but no shared memory: ranks
+  // that share memory use the shm transport, and emulated hosts must not share memory.
   set(raw, rail, "TLS", "^sm,self,cuda_ipc");
   for (const Setting& s : kAlways) set(raw, rail, s.name, s.value);
   if (!rail.rdma) {
     for (const Setting& s : kTcp) set(raw, rail, s.name, s.value);
-    // The address family that the hosts share; UCX would take the first one of this host.
+    // Selects the address family that the hosts share; by default UCX uses the first one of this
+    // host.
     if (rail.address.find(':') != std::string::npos) set(raw, rail, "TCP_AF_PRIO", "inet6");
   }
   return config;

@@ -19,7 +19,7 @@ using UcpConfig = std::unique_ptr<ucp_config_t, UcpConfigRelease>;
 std::string ucx_device(const Nic& rail, const std::string& sysfs_root = "/sys");
 
 // Returns weft's settings for this rail; UCX_* environment variables override them. Throws Error if
-// UCX refuses a setting.
+// UCX rejects a setting.
 UcpConfig ucx_config(const Nic& rail);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // The datapath of the ucx transport: posts and completes messages, which UCX matches by tag, and
-// ends the requests of failed peers. Set-up is in ucx.cc.
+// ends the requests of failed peers. ucx.cc contains set-up and tear-down.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,19 +13,19 @@ namespace {
 
 constexpr ucp_tag_t kWholeTag = ~ucp_tag_t{0};
 
-// Most progress calls of one poll() while UCX makes progress without a completion: enough to handle
-// one batch of TCP events and their answers.
+// Maximum number of progress calls in one poll() while UCX makes progress without a completion:
+// sufficient for one batch of TCP events and their responses.
 constexpr int kProgressPerPoll = 4;
 
-// Calls of progress after which a cancelled request, or one of a force-closed connection, has
-// completed if it ever will. (A forced close takes a few calls on TCP, the flush of a queue pair on
-// RDMA.)
+// Maximum number of progress calls after which a cancelled request, or a request on a force-closed
+// connection, has completed if it completes at all. (A forced close takes a few calls on TCP, the
+// flush of a queue pair on RDMA.)
 constexpr int kDrainPolls = 10000;
 
-// Calls of progress for a cancelled send to finish.
+// Number of progress calls in which a cancelled send may complete.
 constexpr int kGracePolls = 64;
 
-// Whether an error breaks the endpoint; other errors concern one message.
+// Whether an error breaks the endpoint; other errors affect only one message.
 bool breaks_connection(ucs_status_t status) {
   return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) || status == UCS_ERR_CANCELED ||
          status == UCS_ERR_UNREACHABLE || status == UCS_ERR_IO_ERROR ||
@@ -40,7 +40,7 @@ ucp_request_param_t UcxTransport::request_param(Request* request, const void* da
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.user_data = request;
-  const MemoryKind kind = kind_of(data);  // saves UCX the pointer lookup
+  const MemoryKind kind = kind_of(data);  // avoids the pointer lookup in UCX
   param.memory_type = kind == MemoryKind::kDevice    ? UCS_MEMORY_TYPE_CUDA
                       : kind == MemoryKind::kManaged ? UCS_MEMORY_TYPE_CUDA_MANAGED
                                                      : UCS_MEMORY_TYPE_HOST;
@@ -97,8 +97,8 @@ void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
     return;
   Request* request = take_request(t, true);
   ucp_request_param_t param = request_param(request, t.data);
-  // Use the callback even if the message has already arrived: UCX 1.13 reports the received length
-  // only there.
+  // Requests the callback even if the message has already arrived: UCX 1.13 reports the received
+  // length only in the callback.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = &UcxTransport::on_received;
   void* handle = request->headed ? recv_with_head(t, peer, request, param)
@@ -111,7 +111,7 @@ void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
   }
 }
 
-// Receives connect too: UCX reports a peer's end only to a rank with an endpoint to it.
+// Receives also connect: UCX reports a peer's failure only to a rank with an endpoint to it.
 bool UcxTransport::connect(Peer& peer) noexcept {
   if (!peer.failure.ok()) return false;
   if (peer.ep != nullptr) return true;
@@ -162,7 +162,7 @@ void UcxTransport::cancel(std::uint32_t id_high) noexcept {
     if (request.state != Request::State::kActive || request.id >> 32 != id_high) continue;
     request.state = Request::State::kForgotten;
     if (request.recv)
-      ucp_request_cancel(worker_.get(), request.handle);  // completes at once, or never
+      ucp_request_cancel(worker_.get(), request.handle);  // completes immediately or never
   }
   const auto forgotten = [](const Request& request) {
     return request.state == Request::State::kForgotten;
@@ -170,8 +170,9 @@ void UcxTransport::cancel(std::uint32_t id_high) noexcept {
   const auto any = [&] { return std::any_of(requests_.begin(), requests_.end(), forgotten); };
   for (int i = 0; i < kGracePolls && any(); ++i) ucp_worker_progress(worker_.get());
   if (!any()) return;
-  // The remaining requests are half sent or half received, and UCX cannot cancel them: even after a
-  // forced close of the endpoint, a TCP connection keeps receiving into `data`. Only destroying the
+  // The remaining requests are partly sent or received, and UCX cannot cancel them: even after a
+  // forced close of the endpoint, a TCP connection continues to receive into `data`. Only
+  // destroying the worker reliably stops it.
   // worker is certain to stop that.
   abandon("the rail was closed to cancel an unfinished operation");
 }
@@ -199,7 +200,7 @@ void UcxTransport::sweep() noexcept {
       return request.state != Request::State::kFree &&
              !peers_[static_cast<std::size_t>(request.peer)].failure.ok();
     };
-    // Posted receives belong to no endpoint and would wait forever.
+    // Posted receives are not associated with an endpoint and would never complete.
     for (Request& request : requests_) {
       if (pending(request) && request.recv) ucp_request_cancel(worker_.get(), request.handle);
     }
@@ -207,8 +208,8 @@ void UcxTransport::sweep() noexcept {
          ++i) {
       ucp_worker_progress(worker_.get());
     }
-    // UCX never completes a multi-fragment message whose sender is gone, so complete it here. No
-    // fragment can arrive anymore: the connection is closed.
+    // UCX never completes a multi-fragment message whose sender has failed, so complete it here. No
+    // further fragment can arrive, since the connection is closed.
     for (Request& request : requests_) {
       if (!pending(request)) continue;
       ucp_request_free(std::exchange(request.handle, nullptr));  // without a callback

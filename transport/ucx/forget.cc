@@ -1,5 +1,5 @@
 // Drops unexpected messages of the ucx transport by receiving them into a buffer that is discarded.
-// Does not know why the caller drops them.
+// Independent of the caller's reason.
 #include <memory>
 #include <vector>
 
@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-// Longer messages wait at their sender and use no memory here. The number per call is limited to
-// keep calls short.
+// Longer messages wait at the sender (rendezvous) and use no memory here. The number per call is
+// limited so that calls are short.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr int kAtOnce = 64;
 
@@ -29,7 +29,7 @@ void UcxTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   });
   for (int i = 0; i < kAtOnce; ++i) {
     ucp_tag_recv_info_t info;
-    const ucp_tag_t wire = tag & tag_mask(), wire_mask = mask & tag_mask();  // of any source
+    const ucp_tag_t wire = tag & tag_mask(), wire_mask = mask & tag_mask();  // from any source
     if (!ucp_tag_probe_nb(worker_.get(), wire, wire_mask, 0, &info)) return;
     if (info.length > kMostBytes) return;
     ucp_tag_message_h message = ucp_tag_probe_nb(worker_.get(), wire, wire_mask, 1, &info);
@@ -41,7 +41,7 @@ void UcxTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
     param.cb.recv = &drop;
     param.user_data = sink.get();
     void* handle = ucp_tag_msg_recv_nbx(worker_.get(), sink->data(), info.length, message, &param);
-    if (UCS_PTR_IS_PTR(handle)) (void)sink.release();  // owned by the callback now
+    if (UCS_PTR_IS_PTR(handle)) (void)sink.release();  // from here on the callback owns it
   }
 }
 

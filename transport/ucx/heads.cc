@@ -1,7 +1,8 @@
-// Sends and receives heads in the ucx transport: a head precedes the data, in one message.
+// Sends and receives heads in the ucx transport: a head precedes the data in the same message.
 //
-// Head and data of a short message are copied together; longer messages are sent and received as
-// two pieces. Messages above kMostWithHead have no head, since UCX's rendezvous of pieces is slow.
+// Head and data of a short message are copied into one buffer; longer messages are sent and
+// received as two pieces. Messages above kMostWithHead have no head, since UCX's rendezvous of
+// several pieces is slow.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,14 +50,15 @@ void* UcxTransport::recv_with_head(const Transfer& t, Peer& peer, Request* reque
     bounce.pieces[n++] = {&bounce.head, sizeof bounce.head};
     bounce.pieces[n++] = {t.data, t.bytes};
   }
-  // This receives the head even if the message is longer than expected.
+  // With this piece the head is received even if the message is longer than expected.
   bounce.pieces[n++] = {sink_.get(), kSink};
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
   param.datatype = ucp_dt_make_iov();
   return ucp_tag_recv_nbx(worker_.get(), bounce.pieces, n, tag, ~ucp_tag_t{0}, &param);
 }
 
-// Whether a receive that UCX is content with got what it expected; then it is where it belongs.
+// Whether a receive that completed without a UCX error contains the expected message; if so, the
+// data are in the receive's buffer.
 bool UcxTransport::took_with_head(const Request& request, std::size_t length) noexcept {
   const BounceBuffer& bounce = *request.bounce;
   if (length != sizeof(WireHead) + request.bytes || bounce.head.magic != kMagic ||
@@ -75,7 +77,7 @@ Code UcxTransport::outcome_with_head(Peer& peer, const Request& request, std::si
   return Code::kMismatch;
 }
 
-// Reads the head at the start of these bytes, if there is one.
+// Reads the head at the start of these bytes, if they contain one.
 bool UcxTransport::head_of(const void* data, std::size_t bytes, Head& head) noexcept {
   WireHead wire;
   if (bytes < sizeof wire) return false;
@@ -95,8 +97,8 @@ Status UcxTransport::mismatch(const Peer& peer, std::size_t expected,
 
 // ---- unexpected messages -------------------------------------------------------------------
 
-// UCX shows the tag and the length of such a message, but its bytes only to who takes it. So it is
-// taken, and kept for the receive that may still come.
+// UCX reports the tag and the length of an unexpected message, but its bytes only to a receive.
+// Therefore the message is received, and stored until its receive is posted.
 Rank UcxTransport::unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
                               Head& theirs) noexcept {
   if (!worker_ || peer >= static_cast<Rank>(peers_.size())) return kNoRank;
@@ -159,7 +161,7 @@ void UcxTransport::unexpected_filled(Request& request, ucs_status_t status) {
   hand_over(s, outcome(peers_[static_cast<std::size_t>(s.peer)], none, status, 0));
 }
 
-// Copies the data of an unexpected message to its receive's memory, possibly of a GPU.
+// Copies the data of an unexpected message to the buffer of its receive, which may be GPU memory.
 bool UcxTransport::put(Peer& peer, void* to, const void* from, std::size_t bytes) {
   if (!of_gpu(to)) {
     std::memcpy(to, from, bytes);

@@ -1,13 +1,14 @@
-// Ends a connection of the ucx transport and makes a new one: see Recovery::disconnect().
+// Closes a connection of the ucx transport and creates a new one: see Recovery::disconnect().
 #include "topo/base/log.h"
 #include "transport/ucx/config.h"
 #include "transport/ucx/transport.h"
 
 namespace weft {
 
-// A connection that UCX has reported as lost delivers no more messages. Any other connection stops
-// for certain only when the worker ends: even closing its endpoint by force does not stop messages
-// that the peer has sent. So the whole rail ends, and the other peers see a lost connection.
+// A connection that UCX has reported as lost delivers no more messages. Any other connection
+// reliably stops only when the worker is destroyed: even a forced close of its endpoint does not
+// stop messages that the peer has sent. Therefore the whole rail ends, and the other peers see a
+// lost connection.
 void UcxTransport::disconnect(Rank rank) noexcept {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size() || !worker_) return;
   for (Request& request : requests_)
@@ -25,7 +26,7 @@ std::string UcxTransport::reopen(Rank peer) noexcept {
     if (!worker_) {
       context_.reset();
       set_up(rail_, static_cast<int>(peers_.size()));
-      // The peers saw the connections end; each reconnects by itself.
+      // The peers detected the end of the connections; each of them reconnects by itself.
     }
     return worker_address();
   } catch (const std::exception& e) {
@@ -46,8 +47,8 @@ bool UcxTransport::connect(Rank rank, std::string_view theirs) noexcept {
   return true;
 }
 
-// Drops unexpected messages of the old connection, which must not match a later receive. False if
-// UCX holds an incomplete message: then the worker must be destroyed.
+// Drops unexpected messages of the old connection, which must not match a later receive. Returns
+// false if UCX holds an incomplete message, in which case the worker must be destroyed.
 bool UcxTransport::drop_unexpected(Rank rank) noexcept {
   constexpr int kPolls = 10000;
   for (int quiet = 0, i = 0; quiet < 8 && i < kPolls; ++i)
@@ -55,7 +56,7 @@ bool UcxTransport::drop_unexpected(Rank rank) noexcept {
   std::erase_if(unexpected_, [rank](const auto& s) { return s->peer == rank && s->here; });
   std::vector<std::byte> sink;
   const ucp_tag_t from = ucx_tag(rank, 0);
-  int most = kPolls;  // bound for a peer that keeps sending
+  int most = kPolls;  // limit for a peer that continues to send
   for (ucp_tag_recv_info_t info; ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 0, &info);) {
     ucp_tag_message_h message = most-- > 0 && info.length <= kMostWithHead + sizeof(WireHead)
                                     ? ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 1, &info)

@@ -1,4 +1,5 @@
-// The class behind make_ucx_transport. ucx.cc sets up, datapath.cc posts and completes messages.
+// The class behind make_ucx_transport(). ucx.cc contains set-up and tear-down, datapath.cc posts
+// and completes messages.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -24,7 +25,8 @@ struct UcpWorkerDestroy {
   void operator()(ucp_worker_h worker) const noexcept { ucp_worker_destroy(worker); }
 };
 
-// Messages up to this size have a head; longer ones only with a checksum.
+// Messages up to this size may have a head; longer messages have one only if they also have a
+// checksum.
 inline constexpr std::size_t kMostWithHead = std::size_t{1} << 20;
 
 class UcxTransport final : public Transport, private Recovery {
@@ -58,20 +60,20 @@ class UcxTransport final : public Transport, private Recovery {
     ucp_ep_h ep = nullptr;
   };
 
-  // A head on the wire; the data follow.
+  // A head on the wire, in front of the data.
   struct WireHead {
     std::uint64_t magic;
     Head head;
   };
-  // The bounce buffer of a message with a head. A short message is sent from it as one piece; of a
-  // longer one it holds only the head.
+  // The bounce buffer of a message with a head. A short message is sent from it as one piece; for a
+  // longer message it contains only the head.
   struct BounceBuffer {
     static constexpr std::size_t kShort = 256;
     WireHead head;
     std::byte data[kShort];
     ucp_dt_iov_t pieces[3];
   };
-  // An unexpected message, received early to read its head.
+  // An unexpected message, which is received before its receive is posted, to read its head.
   struct Unexpected {
     Rank peer;
     std::uint64_t tag;
@@ -82,7 +84,7 @@ class UcxTransport final : public Transport, private Recovery {
     Transfer transfer;
   };
 
-  // A transfer in progress in UCX.
+  // An active transfer in UCX.
   struct Request {
     enum class State : std::uint8_t {
       kFree,
@@ -98,18 +100,18 @@ class UcxTransport final : public Transport, private Recovery {
     Rank peer = kNoRank;
     bool recv = false;
     bool headed = false;                   // the message has a head, in `bounce`
-    std::uint64_t expected = 0;            // recv: sign of the expected head
+    std::uint64_t expected = 0;            // recv: signature of the expected head
     Unexpected* unexpected = nullptr;      // if set, the request fills an unexpected message
     std::unique_ptr<BounceBuffer> bounce;  // reused
     State state = State::kFree;
   };
 
-  // ucx.cc
+  // Defined in ucx.cc:
   void set_up(const Nic& rail, int nranks);
-  std::string worker_address() const;  // in the form that the bootstrap exchanges
+  std::string worker_address() const;  // in the format that the bootstrap exchanges
   static bool take_address(Peer& peer, std::string_view travelled);
 
-  // ucx/datapath.cc
+  // Defined in datapath.cc:
   ucp_tag_t tag_mask() const { return (ucp_tag_t{1} << tag_bits_) - 1; }
   ucp_tag_t ucx_tag(Rank source, std::uint64_t tag) const {
     return static_cast<ucp_tag_t>(source) << tag_bits_ | tag;
@@ -130,10 +132,10 @@ class UcxTransport final : public Transport, private Recovery {
   void sweep() noexcept;
   void abandon(const char* why) noexcept;
 
-  // ucx/reconnect.cc
+  // Defined in reconnect.cc:
   bool drop_unexpected(Rank rank) noexcept;
 
-  // ucx/heads.cc
+  // Defined in heads.cc:
   void* send_with_head(const Transfer& t, Peer& peer, Request* request,
                        ucp_request_param_t& param) noexcept;
   void* recv_with_head(const Transfer& t, Peer& peer, Request* request,
@@ -141,7 +143,8 @@ class UcxTransport final : public Transport, private Recovery {
   static bool took_with_head(const Request& request, std::size_t length) noexcept;
   Code outcome_with_head(Peer& peer, const Request& request, std::size_t length);
   static bool head_of(const void* data, std::size_t bytes, Head& head) noexcept;
-  // The pieces of a UCX message must be of one memory type, so GPU memory is sent without a head.
+  // All pieces of a UCX message must have the same memory type, so GPU memory is sent without a
+  // head.
   bool headed(const Transfer& t) const {
     return t.head && (t.bytes <= kMostWithHead || t.sums) && !of_gpu(t.data);
   }
@@ -167,7 +170,7 @@ class UcxTransport final : public Transport, private Recovery {
   static void on_error(void* peer, ucp_ep_h ep, ucs_status_t status) noexcept;
 
   Rank rank_;
-  int tag_bits_;  // width of Transfer::tag; the source rank is in the bits above
+  int tag_bits_;  // width of Transfer::tag; the bits above contain the source rank
   Nic rail_;
   std::string device_;
   std::unique_ptr<ucp_context, UcpContextCleanup> context_;
@@ -179,9 +182,9 @@ class UcxTransport final : public Transport, private Recovery {
   std::deque<Request> requests_;  // all requests ever made; pointers stay valid
   Request* free_requests_ = nullptr;
   std::deque<std::unique_ptr<Unexpected>> unexpected_;
-  std::unique_ptr<std::byte[]> sink_;  // for bytes beyond the expected length
+  std::unique_ptr<std::byte[]> sink_;  // receives the bytes beyond the expected length
   Completions done_;
-  bool unswept_ = false;  // a failed peer still has its endpoint and requests
+  bool unswept_ = false;  // the endpoint and the requests of a failed peer still exist
 };
 
 }  // namespace weft

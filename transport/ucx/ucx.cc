@@ -1,5 +1,5 @@
-// Sets up and tears down the ucx transport: context, worker, exchange of addresses.
-// The datapath is in ucx/datapath.cc.
+// Sets up and tears down the ucx transport: context, worker, exchange of addresses. ucx/datapath.cc
+// contains the datapath.
 #include "transport/ucx/ucx.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-constexpr int kMaxRanks = 1 << 16;  // the source rank has up to 16 bits of the UCP tag
+constexpr int kMaxRanks = 1 << 16;  // the source rank has 16 bits of the UCP tag
 constexpr std::chrono::milliseconds kFlushTimeout{1000};
 
 void check(ucs_status_t status, const std::string& device, const char* what) {
@@ -86,7 +86,8 @@ void UcxTransport::set_up(const Nic& rail, int nranks) {
 
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // one thread at a time, maybe different
+  // One thread at a time, not always the same.
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucp_worker_h worker = nullptr;
   check(ucp_worker_create(context, &worker_params, &worker), device_, "ucp_worker_create");
   worker_.reset(worker);
@@ -106,7 +107,8 @@ std::string UcxTransport::worker_address() const {
   return text;
 }
 
-// Checks length and integrity: UCX takes no length, so it would read past a truncated address.
+// Checks length and integrity: UCX takes no length argument, so it would read past the end of a
+// truncated address.
 bool UcxTransport::take_address(Peer& peer, std::string_view travelled) {
   std::uint32_t sum = 0;
   if (travelled.size() <= sizeof sum) return false;
@@ -117,8 +119,8 @@ bool UcxTransport::take_address(Peer& peer, std::string_view travelled) {
   return true;
 }
 
-// Completed sends may still be in UCX's buffers: flushes them before the sockets close. Ignores
-// peers that do not accept them in time.
+// Completed sends may still be in UCX's buffers, so the destructor flushes them before the sockets
+// close. Ignores peers that do not accept them in time.
 UcxTransport::~UcxTransport() {
   if (!worker_) return;
   std::vector<void*> flushing;

@@ -25,8 +25,8 @@ TEST(PickCost, BuildsTheSchedulesOfFewRanks) {
       EXPECT_LE(schedules_built() - before, bytes < kLong ? 256 : 7 * algorithms_here)
           << name(c) << ", " << bytes;
     }
-  // A tree's ranks have different roles and few steps: all are played, once for each algorithm whose
-  // ranks have few steps together.
+  // A tree's ranks have different roles and few steps: all are played, once for each algorithm
+  // whose ranks have few steps together.
   const std::uint64_t before = schedules_built();
   ASSERT_NE(pick(Collective::kBroadcast, shape, 16 << 20, model).algorithm, nullptr);
   EXPECT_LE(schedules_built() - before, 2048u);
