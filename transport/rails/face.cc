@@ -163,7 +163,7 @@ std::string Rails::describe(Rank rank) const {
     if (l.is != State::Lane::Is::kUp) text += fmt::format(" ({})", l.cause);
     if (l.open) text += fmt::format(" with {} messages under way", l.open);
   }
-  if (!p.notes.empty()) text += fmt::format(", {} notes to tell it", p.notes.size());
+  if (!p.talk.notes().empty()) text += fmt::format(", {} notes to tell it", p.talk.notes().size());
   return text;
 }
 

@@ -44,7 +44,7 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
 
 Rails::State::Peer& Rails::State::make_peer(Rank rank) {
   std::unique_ptr<Peer>& p = peers[static_cast<std::size_t>(rank)];
-  p = std::make_unique<Peer>(inner.size());
+  p = std::make_unique<Peer>(*paths, rank, inner.size());
   known.push_back(rank);
   activate(rank, *p);
   for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
@@ -207,7 +207,7 @@ void Rails::State::handle(int rail, const Completion& c) {
         {rank, rail, l.generation, inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
     return;
   }
-  if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).pings.peer_polls();
+  if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).talk.pings().peer_polls();
   switch (slot.use) {
     case Use::kSend:
       if (slot.acked) {
