@@ -137,7 +137,8 @@ bool Rails::up(Rank peer, int rail) const {
 }
 std::vector<int> Rails::shares(Rank peer, int home) const {
   std::vector<int> shares(state_->inner.size());
-  for (const std::uint8_t r : state_->peer(peer).out[static_cast<std::size_t>(home)]) ++shares[r];
+  for (const std::uint8_t r : state_->peer(peer).routes.out()[static_cast<std::size_t>(home)])
+    ++shares[r];
   return shares;
 }
 

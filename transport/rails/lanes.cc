@@ -250,10 +250,10 @@ void Rails::State::spread(Rank rank, Why why) {
     return;
   }
   bool changed = false;
-  std::vector<Table> next = p.out;
+  RailRoutes::Tables next = p.routes.out();
   for (int home = 0; home < nrails(); ++home) {
-    const Table table = table_for(p, rank, home);
-    const Table& now = p.out[static_cast<std::size_t>(home)];
+    const RailTable table = table_for(p, rank, home);
+    const RailTable& now = p.routes.out()[static_cast<std::size_t>(home)];
     if (!always && nearly_alike(table, now, nrails())) continue;
     if (table == now) continue;
     changed = true;
@@ -266,8 +266,8 @@ void Rails::State::spread(Rank rank, Why why) {
     return ping(rank, paths->now_us());
   }
   for (int home = 0; home < nrails() && changed; ++home) {
-    const Table& table = next[static_cast<std::size_t>(home)];
-    if (table == p.out[static_cast<std::size_t>(home)]) continue;
+    const RailTable& table = next[static_cast<std::size_t>(home)];
+    if (table == p.routes.out()[static_cast<std::size_t>(home)]) continue;
     if (!log().should_log(spdlog::level::debug)) break;
     std::string text;
     for (int r = 0; r < nrails(); ++r)
@@ -276,7 +276,7 @@ void Rails::State::spread(Rank rank, Why why) {
     log().debug("weft: rank {}: to rank {} from rail {}, of {}:{}", me, rank, home, kRailBuckets,
                 text);
   }
-  p.out = std::move(next);
+  p.routes.choose(std::move(next));
   if (changed || always) say_move(rank);
   if (always) place_waiting(rank);
 }

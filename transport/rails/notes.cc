@@ -102,13 +102,12 @@ void Rails::State::say_move(Rank rank) {
     slots.for_each_send(oldest, [&](std::uint32_t s) {
       const Slot& slot = slots[s];
       if (slot.acked || slot.rail < 0 || slot.rail == out_rail(p, slot)) return;
-      put(body, tag);
-      put(body, static_cast<std::uint8_t>(slot.rail));
+      RailRoutes::write_left(body, tag, slot.rail);
       if (++tags % kMostTags == 0) say(rank, std::exchange(body, std::string(1, 'E')), true);
     });
   });
   std::string head(1, 'M');
-  for (const Table& table : p.out) put(head, table);
+  p.routes.write(head);
   say(rank, head + body.substr(1), true);
   ++counters.moves;
 }
@@ -185,23 +184,10 @@ void Rails::State::on_note(Rank rank, std::string_view in) {
 
 void Rails::State::read_move(Rank rank, std::string_view in, bool last) {
   Peer& p = peer(rank);
-  if (p.elsewhere_next.size() > kMostTold) return mute(rank, "tags of messages");
-  std::vector<Table> tables(p.in.size());
-  if (last)
-    for (Table& table : tables) {
-      if (!get(in, table)) return;
-      for (const std::uint8_t rail : table)
-        if (rail >= inner.size()) return;
-    }
-  std::uint64_t tag = 0;
-  std::uint8_t rail = 0;
-  while (get(in, tag) && get(in, rail))
-    if (rail < inner.size()) p.elsewhere_next[tag] = rail;
-  if (!last) return;
-  p.in = std::move(tables);
-  p.elsewhere = std::exchange(p.elsewhere_next, {});
-  for (const Lane& l : p.lanes)
-    l.for_each_kept([&](std::uint64_t have) { p.elsewhere.erase(have); });
+  if (p.routes.kept() > kMostTold) return mute(rank, "tags of messages");
+  if (!last) return p.routes.read_left(in, inner.size());
+  if (!p.routes.read(in, inner.size())) return;
+  for (const Lane& l : p.lanes) l.for_each_kept([&](std::uint64_t tag) { p.routes.arrived(tag); });
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
     Slot& slot = slots[s];
     if (slot.use != Use::kRecv || slot.t.peer != rank) continue;

@@ -1,7 +1,7 @@
 // The state behind Rails (rails.h). rails.cc posts messages, receipts.cc acknowledges them,
 // lanes.cc takes lanes out and back, notes.cc writes and reads the notes between the ends of a
 // pair, and face.cc has the transports of users. Parts without a transport: messages.h, lane.h,
-// receipts.h, peer_talk.h, rail_table.h.
+// receipts.h, peer_talk.h, routes.h.
 #pragma once
 
 #include <array>
@@ -12,7 +12,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,19 +23,18 @@
 #include "transport/rails/peer_talk.h"
 #include "transport/rails/rail_table.h"
 #include "transport/rails/rails.h"
+#include "transport/rails/routes.h"
 
 namespace weft {
 
 struct Rails::State : private PeerTalk::Listener {
-  using Table = RailTable;
   using Slot = RailSlot;
   using Lane = RailLane;
 
   struct Peer {
     std::vector<Lane> lanes;
     TagTable sends;  // slot by tag: the oldest, if a sender is so far ahead that tags repeat
-    std::vector<Table> out, in;                                                 // by home
-    std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
+    RailRoutes routes;
     std::uint64_t large = 0;  // large messages sent so far
     PeerTalk talk;
     bool active = false;         // in State::active
@@ -82,7 +80,7 @@ struct Rails::State : private PeerTalk::Listener {
                                    : 0;
   }
   int out_rail(const Peer& p, const Slot& slot) const {
-    return p.out[slot.home][static_cast<std::size_t>(bucket(slot.t))];
+    return p.routes.out(slot.home, bucket(slot.t));
   }
   int in_rail(Peer& p, Slot& slot);
 
@@ -121,7 +119,7 @@ struct Rails::State : private PeerTalk::Listener {
     kLanes,     // a lane was taken out or back: no ping first
   };
   void spread(Rank rank, Why why);
-  Table table_for(const Peer& p, Rank rank, int home) const;
+  RailTable table_for(const Peer& p, Rank rank, int home) const;
   std::vector<int> stripes(Rank rank, int home) const;
 
   // ---- rails/notes.cc: datagrams
