@@ -137,7 +137,8 @@ bool Rails::up(Rank peer, int rail) const {
 }
 std::vector<int> Rails::shares(Rank peer, int home) const {
   std::vector<int> shares(state_->inner.size());
-  for (const std::uint8_t r : state_->peer(peer).out[static_cast<std::size_t>(home)]) ++shares[r];
+  for (const std::uint8_t r : state_->peer(peer).routes.out()[static_cast<std::size_t>(home)])
+    ++shares[r];
   return shares;
 }
 
@@ -163,7 +164,7 @@ std::string Rails::describe(Rank rank) const {
     if (l.is != State::Lane::Is::kUp) text += fmt::format(" ({})", l.cause);
     if (l.open) text += fmt::format(" with {} messages under way", l.open);
   }
-  if (!p.notes.empty()) text += fmt::format(", {} notes to tell it", p.notes.size());
+  if (!p.talk.notes().empty()) text += fmt::format(", {} notes to tell it", p.talk.notes().size());
   return text;
 }
 

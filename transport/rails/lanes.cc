@@ -36,7 +36,8 @@ void Rails::State::look() {
     return paths->wake_in(kReadEvery);
   read_at = now;
   Datagram d;
-  for (int i = 0; i < kMostRead && paths->receive(d); ++i) read(d);
+  for (int i = 0; i < kMostRead && paths->receive(d); ++i)
+    if (d.from != me) peer(d.from).talk.read(d, paths->now_us(), *this);
   if (now - looked < kLookEvery) return paths->wake_in(kLookEvery);
   looked = now;
   for (std::size_t i = 0; i < active.size();) {
@@ -54,7 +55,8 @@ void Rails::State::look() {
 
 // Whether look() has nothing to do for the peer.
 bool Rails::State::at_rest(const Peer& p) {
-  return p.pings.reached() && p.notes.empty() && std::ranges::all_of(p.lanes, [](const Lane& l) {
+  return p.talk.pings().reached() && p.talk.notes().empty() &&
+         std::ranges::all_of(p.lanes, [](const Lane& l) {
            return l.is == Lane::Is::kUp && l.open == 0 &&
                   std::ranges::all_of(l.receipts, [](const ReceiptStream& r) {
                     return r.pending() == 0 && !r.owes();
@@ -92,10 +94,10 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
   // A peer that does not answer on any path is assumed to be busy.
   if (suspicion || probing) {
     const std::int64_t every =
-        (suspicion ? options.ping_us : options.probe_us) * p.pings.patience();
-    if (now - p.pings.last() >= every) ping(rank, now);
+        (suspicion ? options.ping_us : options.probe_us) * p.talk.pings().patience();
+    if (now - p.talk.pings().last() >= every) ping(rank, now);
   } else {
-    p.pings.forget();
+    p.talk.pings().forget();
     introduce(rank, now);
   }
   for (int r = 0; r < nrails() && suspicion; ++r) {
@@ -106,20 +108,24 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
     if (link && !paths->link_up(r)) {
       take_out(rank, r, "its link is down");
     } else if (silent(rank, r, now)) {
-      const std::int64_t asked = p.pings.asked_since(static_cast<std::size_t>(r));
+      const std::int64_t asked = p.talk.pings().asked_since(static_cast<std::size_t>(r));
       take_out(rank, r,
                fmt::format("no answer for {} ms while another rail answers", (now - asked) / 1000));
     }
   }
   for (int r = 0; r < nrails() && probing; ++r) try_open(rank, r, now);
-  if (!p.notes.empty() && now - p.notes.sent_at() >= options.repeat_us) send_note(rank, now);
-  if (waits || !p.notes.empty()) paths->wake_in(std::min(options.ping_us, options.repeat_us));
+  if (!p.talk.notes().empty() && now - p.talk.notes().sent_at() >= options.repeat_us) {
+    p.talk.send_note(now);
+    attention = true;
+  }
+  if (waits || !p.talk.notes().empty())
+    paths->wake_in(std::min(options.ping_us, options.repeat_us));
 }
 
 // Whether neither messages nor answers arrive over the rail.
 bool Rails::State::silent(Rank rank, int rail, std::int64_t now) {
   return now - lane(rank, rail).still_since >= options.dead_us &&
-         peer(rank).pings.silent(static_cast<std::size_t>(rail), now, options.dead_us);
+         peer(rank).talk.pings().silent(static_cast<std::size_t>(rail), now, options.dead_us);
 }
 
 // ---- out -----------------------------------------------------------------------------------
@@ -174,7 +180,7 @@ void Rails::State::settle_lane(Rank rank, int rail) {
   l.generation = old.generation;
   l.down_at = old.down_at;
   l.cause = old.cause;
-  peer(rank).pings.forget(static_cast<std::size_t>(rail));
+  peer(rank).talk.pings().forget(static_cast<std::size_t>(rail));
   const RailsCounters before = counters;
   spread(rank, Why::kLanes);
   if (on_event)
@@ -186,7 +192,7 @@ void Rails::State::settle_lane(Rank rank, int rail) {
 
 void Rails::State::try_open(Rank rank, int rail, std::int64_t now) {
   Lane& l = lane(rank, rail);
-  const int streak = peer(rank).pings.streak(static_cast<std::size_t>(rail));
+  const int streak = peer(rank).talk.pings().streak(static_cast<std::size_t>(rail));
   if (l.is != Lane::Is::kDown || streak < 2 || now - l.down_at < options.back_us ||
       !paths->link_up(rail))
     return;
@@ -239,15 +245,15 @@ void Rails::State::spread(Rank rank, Why why) {
   const bool always = why == Why::kLanes;
   // One move at a time. With two, a message sent after the second could match a receive that the
   // first one, if read late, cancels half filled.
-  if (p.notes.moves() > 0) {
+  if (p.talk.notes().moves() > 0) {
     p.spread_again = p.spread_again || always;
     return;
   }
   bool changed = false;
-  std::vector<Table> next = p.out;
+  RailRoutes::Tables next = p.routes.out();
   for (int home = 0; home < nrails(); ++home) {
-    const Table table = table_for(p, rank, home);
-    const Table& now = p.out[static_cast<std::size_t>(home)];
+    const RailTable table = table_for(p, rank, home);
+    const RailTable& now = p.routes.out()[static_cast<std::size_t>(home)];
     if (!always && nearly_alike(table, now, nrails())) continue;
     if (table == now) continue;
     changed = true;
@@ -260,8 +266,8 @@ void Rails::State::spread(Rank rank, Why why) {
     return ping(rank, paths->now_us());
   }
   for (int home = 0; home < nrails() && changed; ++home) {
-    const Table& table = next[static_cast<std::size_t>(home)];
-    if (table == p.out[static_cast<std::size_t>(home)]) continue;
+    const RailTable& table = next[static_cast<std::size_t>(home)];
+    if (table == p.routes.out()[static_cast<std::size_t>(home)]) continue;
     if (!log().should_log(spdlog::level::debug)) break;
     std::string text;
     for (int r = 0; r < nrails(); ++r)
@@ -270,7 +276,7 @@ void Rails::State::spread(Rank rank, Why why) {
     log().debug("weft: rank {}: to rank {} from rail {}, of {}:{}", me, rank, home, kRailBuckets,
                 text);
   }
-  p.out = std::move(next);
+  p.routes.choose(std::move(next));
   if (changed || always) say_move(rank);
   if (always) place_waiting(rank);
 }

@@ -1,18 +1,17 @@
-// Datagrams that the two ends of a pair exchange beside the messages, over any path that works.
+// Notes that the two ends of a pair exchange beside the messages (peer_talk.h).
 //
-//   ping, pong   ask and answer whether this path works and the peer polls
-//   note         has a number; one at a time is repeated on all paths until it is acknowledged:
 //     D  I have given up this lane; these tags had come over it    (the lane is down once both say)
 //     d  more tags of the D that follows
 //     O  let us open the lane again; this is my address     P  done; this is mine     R  ready
 //     M  my messages go over these lanes from now on; these tags went over other lanes before
 //     E  more tags of the M that follows
 #include <algorithm>
-#include <cstring>
-#include <unordered_set>
+#include <string>
+#include <utility>
 
 #include "topo/base/log.h"
 #include "transport/offers.h"
+#include "transport/rails/datagram_text.h"
 #include "transport/rails/state.h"
 
 namespace weft {
@@ -23,31 +22,15 @@ constexpr std::size_t kMostTags = 5000;  // in one datagram
 // acknowledgement.
 constexpr std::size_t kMostTold = std::size_t{1} << 20, kMostOwed = 4096;
 
-template <class T>
-void put(std::string& out, const T& value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-// False at the end of the text, and `value` is unchanged.
-template <class T>
-bool get(std::string_view& in, T& value) {
-  if (in.size() < sizeof value) return false;
-  std::memcpy(&value, in.data(), sizeof value);
-  in.remove_prefix(sizeof value);
-  return true;
-}
-
 }  // namespace
 
 using Lane = Rails::State::Lane;
 using Use = Rails::State::Slot::Use;
 
 void Rails::State::ping(Rank rank, std::int64_t now) {
-  PeerPings& pings = peer(rank).pings;
-  pings.sent(now);
-  std::string text(1, 'i');
-  put(text, now);
-  for (int r = 0; r < nrails(); ++r) paths->send(rank, r, text);
-  const int unanswered = pings.count_unanswered(now, options.ping_us);
+  PeerTalk& talk = peer(rank).talk;
+  talk.ping(now);
+  const int unanswered = talk.pings().count_unanswered(now, options.ping_us);
   if (unanswered == PeerPings::kMostUnanswered && on_event)
     on_event({.kind = RailEvent::Kind::kUnheard, .peer = rank});
   if (unanswered < PeerPings::kMostUnanswered || std::exchange(warned, true)) return;
@@ -61,16 +44,14 @@ void Rails::State::ping(Rank rank, std::int64_t now) {
 
 // Checks with pings, before any fault, that datagrams reach the peer.
 void Rails::State::introduce(Rank rank, std::int64_t now) {
-  const PeerPings& pings = peer(rank).pings;
+  const PeerPings& pings = peer(rank).talk.pings();
   if (!pings.reached() && now - pings.last() >= options.ping_us * pings.first_patience())
     ping(rank, now);
 }
 
-void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
-  Peer& p = peer(rank);
-  if (p.pings.answered(rail, sent, paths->now_us()) && on_event)
-    on_event({.kind = RailEvent::Kind::kHeard, .peer = rank});
-  if (std::exchange(p.asked_to_move, false)) spread(rank, Why::kAnswered);
+void Rails::State::on_answer(Rank rank, bool again) {
+  if (again && on_event) on_event({.kind = RailEvent::Kind::kHeard, .peer = rank});
+  if (std::exchange(peer(rank).asked_to_move, false)) spread(rank, Why::kAnswered);
 }
 
 // ---- notes ---------------------------------------------------------------------------------
@@ -78,57 +59,14 @@ void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
 void Rails::State::say(Rank rank, std::string body, bool move) {
   Peer& p = peer(rank);
   activate(rank, p);
-  if (p.notes.add(std::move(body), move)) send_note(rank, paths->now_us());
+  if (p.talk.say(std::move(body), move, paths->now_us())) attention = true;
 }
 
-void Rails::State::send_note(Rank rank, std::int64_t now) {
-  NoteQueue& notes = peer(rank).notes;
-  notes.sent(now);
-  const NoteQueue::Note& note = notes.first();
-  std::string text(1, 'n');
-  put(text, note.number);
-  text += note.body;
-  for (int r = 0; r < nrails(); ++r) paths->send(rank, r, text);
-  attention = true;
-}
-
-void Rails::State::read(const Datagram& d) {
-  if (d.from == me || d.bytes.empty()) return;
-  Peer& p = peer(d.from);
-  if (p.muted) return;
-  const auto rail = static_cast<std::size_t>(d.rail);
-  std::string_view in = d.bytes;
-  const char kind = in[0];
-  in.remove_prefix(1);
-  std::uint32_t number = 0;
-  switch (kind) {
-    case 'i': {
-      std::string text(1, 'o');
-      text += in;
-      paths->send(d.from, d.rail, text);
-      break;
-    }
-    case 'o':
-      if (std::int64_t sent = 0; get(in, sent)) answered(d.from, rail, sent);
-      break;
-    case 'n': {
-      if (!get(in, number)) break;
-      if (p.notes.take(number)) read_note(d.from, in);
-      if (p.notes.taken(number)) {
-        std::string text(1, 'a');
-        put(text, number);
-        paths->send(d.from, d.rail, text);
-      }
-      break;
-    }
-    case 'a':
-      if (!get(in, number) || !p.notes.acknowledged(number)) break;
-      if (!p.notes.empty()) send_note(d.from, paths->now_us());
-      if (p.notes.moves() == 0 && std::exchange(p.spread_again, false)) spread(d.from, Why::kLanes);
-      break;
-    default:
-      break;
-  }
+void Rails::State::on_told(Rank rank) {
+  Peer& p = peer(rank);
+  if (!p.talk.notes().empty()) attention = true;
+  if (p.talk.notes().moves() == 0 && std::exchange(p.spread_again, false))
+    spread(rank, Why::kLanes);
 }
 
 void Rails::State::say_lane(Rank rank, char kind, int rail, std::string_view text) {
@@ -164,27 +102,26 @@ void Rails::State::say_move(Rank rank) {
     slots.for_each_send(oldest, [&](std::uint32_t s) {
       const Slot& slot = slots[s];
       if (slot.acked || slot.rail < 0 || slot.rail == out_rail(p, slot)) return;
-      put(body, tag);
-      put(body, static_cast<std::uint8_t>(slot.rail));
+      RailRoutes::write_left(body, tag, slot.rail);
       if (++tags % kMostTags == 0) say(rank, std::exchange(body, std::string(1, 'E')), true);
     });
   });
   std::string head(1, 'M');
-  for (const Table& table : p.out) put(head, table);
+  p.routes.write(head);
   say(rank, head + body.substr(1), true);
   ++counters.moves;
 }
 
 // Ignores the datagrams of a peer that violates the protocol, which protects this rank's memory.
 void Rails::State::mute(Rank rank, const char* what) {
-  if (std::exchange(peer(rank).muted, true)) return;
+  if (!peer(rank).talk.mute()) return;
   log().error("weft: rank {}: rank {} sent more {} than a rank can have: its notes are now ignored",
               me, rank, what);
 }
 
-void Rails::State::read_note(Rank rank, std::string_view in) {
+void Rails::State::on_note(Rank rank, std::string_view in) {
   if (in.empty()) return;
-  if (peer(rank).notes.size() > kMostOwed) return mute(rank, "that it wants an answer to");
+  if (peer(rank).talk.notes().size() > kMostOwed) return mute(rank, "that it wants an answer to");
   const char kind = in[0];
   in.remove_prefix(1);
   if (kind == 'M' || kind == 'E') return read_move(rank, in, kind == 'M');
@@ -247,23 +184,10 @@ void Rails::State::read_note(Rank rank, std::string_view in) {
 
 void Rails::State::read_move(Rank rank, std::string_view in, bool last) {
   Peer& p = peer(rank);
-  if (p.elsewhere_next.size() > kMostTold) return mute(rank, "tags of messages");
-  std::vector<Table> tables(p.in.size());
-  if (last)
-    for (Table& table : tables) {
-      if (!get(in, table)) return;
-      for (const std::uint8_t rail : table)
-        if (rail >= inner.size()) return;
-    }
-  std::uint64_t tag = 0;
-  std::uint8_t rail = 0;
-  while (get(in, tag) && get(in, rail))
-    if (rail < inner.size()) p.elsewhere_next[tag] = rail;
-  if (!last) return;
-  p.in = std::move(tables);
-  p.elsewhere = std::exchange(p.elsewhere_next, {});
-  for (const Lane& l : p.lanes)
-    l.for_each_kept([&](std::uint64_t have) { p.elsewhere.erase(have); });
+  if (p.routes.kept() > kMostTold) return mute(rank, "tags of messages");
+  if (!last) return p.routes.read_left(in, inner.size());
+  if (!p.routes.read(in, inner.size())) return;
+  for (const Lane& l : p.lanes) l.for_each_kept([&](std::uint64_t tag) { p.routes.arrived(tag); });
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
     Slot& slot = slots[s];
     if (slot.use != Use::kRecv || slot.t.peer != rank) continue;

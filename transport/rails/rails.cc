@@ -44,11 +44,12 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
 
 Rails::State::Peer& Rails::State::make_peer(Rank rank) {
   std::unique_ptr<Peer>& p = peers[static_cast<std::size_t>(rank)];
-  p = std::make_unique<Peer>(inner.size());
+  p = std::make_unique<Peer>(*paths, rank, inner.size());
   known.push_back(rank);
   activate(rank, *p);
-  for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
-  p->in = p->out;
+  RailRoutes::Tables tables;
+  for (int home = 0; home < nrails(); ++home) tables.push_back(table_for(*p, rank, home));
+  p->routes.begin(std::move(tables));
   return *p;
 }
 
@@ -147,14 +148,8 @@ void Rails::State::unplace(Slot& slot) {
 }
 
 int Rails::State::in_rail(Peer& p, Slot& slot) {
-  if (slot.want < 0 && !p.elsewhere.empty()) {
-    if (const auto it = p.elsewhere.find(slot.t.tag); it != p.elsewhere.end()) {
-      slot.want = static_cast<std::int8_t>(it->second);
-      p.elsewhere.erase(it);
-    }
-  }
-  if (slot.want >= 0) return slot.want;
-  return p.in[slot.home][static_cast<std::size_t>(bucket(slot.t))];
+  if (slot.want < 0) slot.want = static_cast<std::int8_t>(p.routes.take_left(slot.t.tag));
+  return slot.want >= 0 ? slot.want : p.routes.in(slot.home, bucket(slot.t));
 }
 
 void Rails::State::place_waiting(Rank rank) {
@@ -207,7 +202,7 @@ void Rails::State::handle(int rail, const Completion& c) {
         {rank, rail, l.generation, inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
     return;
   }
-  if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).pings.peer_polls();
+  if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).talk.pings().peer_polls();
   switch (slot.use) {
     case Use::kSend:
       if (slot.acked) {

@@ -47,7 +47,7 @@ void Rails::State::send_receipt(Rank rank, int rail, Receipt::Stream stream) {
   do {
     // During a move the peer must not forget the tags that it has received: see say_move().
     const ReceiptStream::Outgoing out =
-        receipts.next(Receipt::most(stream), peer(rank).notes.moves() == 0);
+        receipts.next(Receipt::most(stream), peer(rank).talk.notes().moves() == 0);
     const std::uint32_t s = slots.take(Use::kReceiptOut);
     Slot& slot = slots[s];
     slot.copy.resize(Receipt::bytes(stream));
@@ -87,7 +87,7 @@ void Rails::State::send_urgent_receipts(bool all) {
 void Rails::State::send_late_receipts(Rank rank, int rail, std::int64_t now) {
   for (const Receipt::Stream stream : {Receipt::kShort, Receipt::kLong}) {
     const auto waited =
-        lane(rank, rail).receipts[stream].waited(peer(rank).notes.moves() == 0, now);
+        lane(rank, rail).receipts[stream].waited(peer(rank).talk.notes().moves() == 0, now);
     if (waited && *waited < options.tell_us)
       paths->wake_in(options.tell_us - *waited);
     else if (waited)
@@ -110,7 +110,7 @@ void Rails::State::receipt_came(const Slot& slot) {
   for (std::size_t i = 0; i < count; ++i) acknowledged(rank, receipt.tags[i]);
   receipts.read(receipt);
   activate(rank, peer(rank));
-  if (receipts.lags() && peer(rank).notes.moves() == 0) send_receipt(rank, rail, stream);
+  if (receipts.lags() && peer(rank).talk.notes().moves() == 0) send_receipt(rank, rail, stream);
 }
 
 void Rails::State::acknowledged(Rank rank, std::uint64_t tag) {

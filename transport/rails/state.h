@@ -1,7 +1,7 @@
 // The state behind Rails (rails.h). rails.cc posts messages, receipts.cc acknowledges them,
-// lanes.cc takes lanes out and back, notes.cc exchanges datagrams between the ends of a pair, and
-// face.cc has the transports of users. Parts without a transport: messages.h, lane.h, receipts.h,
-// pings.h, note_queue.h, rail_table.h.
+// lanes.cc takes lanes out and back, notes.cc writes and reads the notes between the ends of a
+// pair, and face.cc has the transports of users. Parts without a transport: messages.h, lane.h,
+// receipts.h, peer_talk.h, routes.h.
 #pragma once
 
 #include <array>
@@ -12,7 +12,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,32 +20,29 @@
 #include "transport/offers.h"
 #include "transport/rails/lane.h"
 #include "transport/rails/messages.h"
-#include "transport/rails/note_queue.h"
-#include "transport/rails/pings.h"
+#include "transport/rails/peer_talk.h"
 #include "transport/rails/rail_table.h"
 #include "transport/rails/rails.h"
+#include "transport/rails/routes.h"
 
 namespace weft {
 
-struct Rails::State {
-  using Table = RailTable;
+struct Rails::State : private PeerTalk::Listener {
   using Slot = RailSlot;
   using Lane = RailLane;
 
   struct Peer {
     std::vector<Lane> lanes;
     TagTable sends;  // slot by tag: the oldest, if a sender is so far ahead that tags repeat
-    std::vector<Table> out, in;                                                 // by home
-    std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
+    RailRoutes routes;
     std::uint64_t large = 0;  // large messages sent so far
-    PeerPings pings;
-    NoteQueue notes;
+    PeerTalk talk;
     bool active = false;         // in State::active
     bool asked_to_move = false;  // the answer to a pending ping lets large messages move
-    bool muted = false;          // the peer broke the protocol: its datagrams are dropped
     bool spread_again = false;   // call spread() when no move is among the notes
 
-    explicit Peer(std::size_t rails) : lanes(rails), pings(rails) {}
+    Peer(DatagramChannel& paths, Rank rank, std::size_t rails)
+        : lanes(rails), talk(paths, rank, rails) {}
   };
 
   State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<DatagramChannel> paths_in,
@@ -84,7 +80,7 @@ struct Rails::State {
                                    : 0;
   }
   int out_rail(const Peer& p, const Slot& slot) const {
-    return p.out[slot.home][static_cast<std::size_t>(bucket(slot.t))];
+    return p.routes.out(slot.home, bucket(slot.t));
   }
   int in_rail(Peer& p, Slot& slot);
 
@@ -123,18 +119,17 @@ struct Rails::State {
     kLanes,     // a lane was taken out or back: no ping first
   };
   void spread(Rank rank, Why why);
-  Table table_for(const Peer& p, Rank rank, int home) const;
+  RailTable table_for(const Peer& p, Rank rank, int home) const;
   std::vector<int> stripes(Rank rank, int home) const;
 
   // ---- rails/notes.cc: datagrams
   void ping(Rank rank, std::int64_t now);
-  void answered(Rank rank, std::size_t rail, std::int64_t sent);
   bool silent(Rank rank, int rail, std::int64_t now);
   void introduce(Rank rank, std::int64_t now);
   void say(Rank rank, std::string body, bool move = false);
-  void send_note(Rank rank, std::int64_t now);
-  void read(const Datagram& d);
-  void read_note(Rank rank, std::string_view body);
+  void on_answer(Rank rank, bool again) override;
+  void on_note(Rank rank, std::string_view body) override;
+  void on_told(Rank rank) override;
   void mute(Rank rank, const char* what);
   void say_down(Rank rank, int rail);
   void say_move(Rank rank);

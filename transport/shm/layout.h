@@ -40,7 +40,9 @@ inline constexpr std::size_t kMaxSlot = 256u << 10;
 
 enum class Kind : std::uint8_t { kInline, kSlot, kMapped, kCma, kFragment };
 
-// One message in a ring. The sender publishes cell number c by writing `seq` = c + 1 last.
+// One message in a ring. The sender publishes cell number c by writing `seq` = c + 1 last. If the
+// receiver still holds the cell's message of the lap before, as a view or unexpected, the sender
+// passes the cell over: it writes only `seq` = passed_over(c), and the message stays as it is.
 struct alignas(kLine) Cell {
   std::atomic<std::uint32_t> seq;
   Kind kind;
@@ -61,6 +63,7 @@ struct alignas(kLine) Cell {
   };
 };
 static_assert(sizeof(Cell) == kLine);
+inline std::uint32_t passed_over(std::uint32_t cell) { return (cell + 1) ^ (1u << 31); }
 
 // The acknowledgments of one receiver, in the sender's arena. The receiver finishes cells in any
 // order: it sets done[c % kRing] to round_of(c) and increments `total`, which the sender polls.

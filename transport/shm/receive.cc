@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "transport/memory/copy.h"
 #include "transport/shm/order.h"
@@ -19,13 +20,10 @@ std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
   return (static_cast<std::uint64_t>(member) << 32) | cell;
 }
 
-// Most unexpected messages of a peer that stay in their cells; others are copied out, so that a
-// sender cannot run out of cells or slots because of messages without a receive.
+// Most unexpected messages of a peer that stay in their cells, and most with its views; others are
+// copied out, so that a sender cannot run out of cells or slots because of them.
 constexpr std::size_t kUnexpectedKept = 8;
-
-// Every this many messages of a peer, unexpected messages that are at least this old are copied out
-// of their cells.
-constexpr std::uint32_t kRoomEvery = kRing / 4;
+constexpr int kMostKept = kRing / 2;
 
 // Reads a word of a cell exactly once: the sender could change it between check and use.
 template <typename T>
@@ -102,7 +100,12 @@ bool ShmTransport::take_spilled(Peer& p, Receive& receive, Unexpected& early) no
 // Handles at most one ring of messages per call.
 void ShmTransport::drain(Peer& p, bool patient) noexcept {
   for (std::uint32_t n = 0; n < kRing && !p.broken; ++n) {
-    if (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) != p.seen + 1) return;
+    const std::uint32_t seq = p.in[p.seen % kRing].seq.load(std::memory_order_acquire);
+    if (seq != p.seen + 1) {
+      if (seq != passed_over(p.seen)) return;
+      ++p.seen;
+      continue;
+    }
     // Leave a peer that is too far ahead without free cells until receives are posted.
     if (p.matching.far_ahead(unexpected_most_)) [[unlikely]]
       return;
@@ -110,23 +113,14 @@ void ShmTransport::drain(Peer& p, bool patient) noexcept {
     Message m;
     if (!look(p, p.seen, m) || !arrive(p, m, p.seen, patient && !done_.empty())) return;
     ++p.seen;
-    if (p.seen % kRoomEvery == 0 && p.matching.has_unexpected()) [[unlikely]]
-      make_room(p);
   }
-}
-
-// An unexpected message must not hold its cell until the ring wraps around: that would block
-// everything its sender sends.
-void ShmTransport::make_room(Peer& p) noexcept {
-  p.matching.for_each_unexpected([&](Unexpected& early) {
-    if (early.kept.spilled || p.broken || p.seen - early.kept.cell <= kRoomEvery) return;
-    if (Message m; look(p, early.kept.cell, m)) spill(p, m, early.kept.cell, early);
-  });
 }
 
 bool ShmTransport::look(Peer& p, std::uint32_t cell, Message& m) noexcept {
   const Cell& c = p.in[cell % kRing];
-  m = {.kind = once(c.kind), .tag = once(c.tag), .sign = once(c.sign)};
+  m.kind = once(c.kind);
+  m.tag = once(c.tag);
+  m.sign = once(c.sign);
   if (m.kind == Kind::kInline) {
     m.bytes = m.whole = once(c.inline_bytes);
     if (m.bytes <= kInline) [[likely]]
@@ -180,6 +174,18 @@ bool ShmTransport::arrive(Peer& p, const Message& m, std::uint32_t cell, bool pa
   return true;
 }
 
+Code ShmTransport::copy_out(Peer& p, const Message& m, std::uint32_t cell, void* to,
+                            bool streaming) noexcept {
+  if (m.kind == Kind::kCma) {
+    if (!read_memory(p, m, to)) return Code::kPeerFailed;
+  } else if (m.bytes) {
+    const std::byte* const from = bytes_of(p, m, cell);
+    if (!from) return Code::kPeerFailed;
+    copy_bytes(to, from, m.bytes, streaming);
+  }
+  return revoked(p, p.in[cell % kRing]) ? Code::kAborted : Code::kOk;
+}
+
 void ShmTransport::spill(Peer& p, const Message& m, std::uint32_t cell,
                          Unexpected& early) noexcept {
   std::size_t bytes = m.bytes;
@@ -190,21 +196,12 @@ void ShmTransport::spill(Peer& p, const Message& m, std::uint32_t cell,
   Early& kept = early.kept;
   kept.spilled = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1));
   kept.bytes = bytes;
-  kept.code = Code::kOk;
   p.matching.recount(early, bytes);
   early.bytes = m.whole;
   early.headed = m.sign != 0;
   early.head = head_of(p, cell);  // the cell will be reused
   early.head.sign = m.sign;       // 0: all but crc is stale
-  if (p.broken) {
-    kept.code = Code::kTransport;
-  } else if (m.kind == Kind::kCma) {
-    if (!read_memory(p, m, kept.spilled.get())) kept.code = Code::kPeerFailed;
-  } else if (bytes) {
-    const std::byte* from = bytes_of(p, m, cell);
-    from ? void(std::memcpy(kept.spilled.get(), from, bytes)) : void(kept.code = Code::kPeerFailed);
-  }
-  if (kept.code == Code::kOk && revoked(p, p.in[cell % kRing])) kept.code = Code::kAborted;
+  kept.code = p.broken ? Code::kTransport : copy_out(p, m, cell, kept.spilled.get(), false);
   release_cell(p, cell);
 }
 
@@ -216,7 +213,7 @@ const std::byte* ShmTransport::mapped_bytes(Peer& p, const Message& m) noexcept 
     return nullptr;
   }
   const std::byte* at =
-      p.memory->resolve({m.index, m.serial, m.address}, m.bytes, p.kept.mapped > 0);
+      p.memory->resolve({m.index, m.serial, m.address}, m.bytes, p.kept.of[Kept::kMapped] > 0);
   if (!at) p.error = "its weft::alloc memory was freed, maybe while in use";
   return at;
 }
@@ -272,16 +269,9 @@ bool ShmTransport::deliver(Peer& p, Receive& receive, const Message& m,
   } else if (m.bytes > m.whole - receive.arrived) {
     breaks(p, "it sent more bytes than the message has");
     code = Code::kTransport;
-  } else if (m.kind == Kind::kCma) {
-    if (!read_memory(p, m, t.data)) code = Code::kPeerFailed;
-  } else if (m.bytes) {
-    const std::byte* from = bytes_of(p, m, cell);
-    if (from)
-      copy_bytes(static_cast<std::byte*>(t.data) + receive.arrived, from, m.bytes, t.streaming);
-    else
-      code = Code::kPeerFailed;
+  } else {
+    code = copy_out(p, m, cell, static_cast<std::byte*>(t.data) + receive.arrived, t.streaming);
   }
-  if (code == Code::kOk && revoked(p, p.in[cell % kRing])) code = Code::kAborted;
   release_cell(p, cell);
   receive.arrived += m.bytes;
   if (code == Code::kOk && receive.arrived < m.whole) return false;
@@ -291,28 +281,27 @@ bool ShmTransport::deliver(Peer& p, Receive& receive, const Message& m,
 
 void ShmTransport::deliver_view(Peer& p, const Transfer& t, const Message& m,
                                 std::uint32_t cell) noexcept {
-  const Cell& c = p.in[cell % kRing];
   Completion done{.id = t.id, .code = agree(p, t, m.sign, head_of(p, cell), m.bytes)};
   if (t.head) done.crc = head_of(p, cell).crc;
   if (done.code != Code::kOk) {
     release_cell(p, cell);
-  } else if (const bool read = m.kind == Kind::kCma; read || !keep(p, m, cell)) {
+  } else if (m.kind == Kind::kCma || !keep(p, m, cell)) {
     int index;
     std::byte* memory = bounce(m.bytes, index);
-    if (!read) std::memcpy(memory, bytes_of(p, m, cell), m.bytes);
-    if (read && !read_memory(p, m, memory)) done.code = Code::kPeerFailed;
-    if (done.code == Code::kOk && revoked(p, c)) done.code = Code::kAborted;
+    done.code = copy_out(p, m, cell, memory, false);
     release_cell(p, cell);
     done.view = memory;
     done.token = kBounceToken | static_cast<unsigned>(index);
   } else {
     done.view = bytes_of(p, m, cell);
     if (done.view && m.kind == Kind::kMapped) {
-      ++p.kept.mapped;
-      p.kept.cells[cell % kRing] = Kept::kMapped;
+      --p.kept.of[std::exchange(p.kept.cells[cell % kRing], Kept::kMapped)];
+      ++p.kept.of[Kept::kMapped];
     }
     done.token = cell_token(static_cast<std::size_t>(&p - peers_.data()), cell);
-    done.code = !done.view ? Code::kPeerFailed : revoked(p, c) ? Code::kAborted : Code::kOk;
+    done.code = !done.view                       ? Code::kPeerFailed
+                : revoked(p, p.in[cell % kRing]) ? Code::kAborted
+                                                 : Code::kOk;
   }
   done_.add(done);
 }
@@ -333,24 +322,30 @@ bool ShmTransport::release(std::uint64_t token) noexcept {
 // sender may need one to send what they wait for. Beyond a receiver's share the bytes are copied
 // out at once. A short message may lie in a longer slot, so the slot's own class counts.
 bool ShmTransport::keep(Peer& p, const Message& m, std::uint32_t cell) noexcept {
-  std::int8_t& kept = p.kept.cells[cell % kRing];
-  if (m.kind != Kind::kSlot || kept) return true;
-  int size = 0;
-  while (size + 1 < kSlotClasses && m.address >= slot_base_[size + 1]) ++size;
-  // A rank that sends to itself has no share.
-  const int others = &p == &peers_[static_cast<std::size_t>(me_)]
-                         ? kAllSlots
-                         : std::max(1, static_cast<int>(peers_.size()) - 1);
-  if (p.kept.slots[size] >= (kSlots[size].count - 1) / others) return false;
-  ++p.kept.slots[size];
-  kept = static_cast<std::int8_t>(size + 1);
+  std::uint8_t& kept = p.kept.cells[cell % kRing];
+  if (kept) return true;
+  int what = Kept::kCell;
+  if (m.kind == Kind::kSlot) {
+    int size = 0;
+    while (size + 1 < kSlotClasses && m.address >= slot_base_[size + 1]) ++size;
+    // A rank that sends to itself has no share.
+    const int others = &p == &peers_[static_cast<std::size_t>(me_)]
+                           ? kAllSlots
+                           : std::max(1, static_cast<int>(peers_.size()) - 1);
+    what = Kept::kSlot + size;
+    if (p.kept.of[what] >= (kSlots[size].count - 1) / others) return false;
+  }
+  if (p.kept.all >= kMostKept) return false;
+  ++p.kept.all;
+  ++p.kept.of[what];
+  kept = static_cast<std::uint8_t>(what);
   return true;
 }
 
 void ShmTransport::release_cell(Peer& p, std::uint32_t cell) noexcept {
-  if (std::int8_t& kept = p.kept.cells[cell % kRing]) {
-    --(kept == Kept::kMapped ? p.kept.mapped : p.kept.slots[kept - 1]);
-    kept = 0;
+  if (std::uint8_t& kept = p.kept.cells[cell % kRing]) {
+    --p.kept.all;
+    --p.kept.of[std::exchange(kept, Kept::kNone)];
   }
   hand_on(me_, member_of_[p.rank]);
   p.acks_out->done[cell % kRing].store(round_of(cell), std::memory_order_release);

@@ -1,6 +1,7 @@
 // Send path of the shm transport: writes messages into cells and slots, reads acknowledgments.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "transport/shm/order.h"
 #include "transport/shm/transport.h"
@@ -42,8 +43,25 @@ void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
 }
 
 Cell* ShmTransport::next_cell(Peer& p) noexcept {
-  if (p.sent - p.done == kRing) collect_acks(p);
+  if (p.sent - p.done == kRing) {
+    collect_acks(p);
+    pass_over_held(p);
+  }
   return p.sent - p.done == kRing ? nullptr : &p.out[p.sent % kRing];
+}
+
+// A receiver may hold a message until it has received later ones, which need cells. It looks at
+// cells in order: once it has finished one that was not passed over, it has looked at the oldest,
+// and holds that one's message.
+void ShmTransport::pass_over_held(Peer& p) noexcept {
+  const auto finished = [](const Sent& s) { return !s.open && !s.passed_over; };
+  while (p.sent - p.done == kRing && std::ranges::any_of(p.log, finished)) {
+    Sent& held = p.log[p.done % kRing];
+    if (!std::exchange(held.passed_over, true)) held.round = round_of(p.done);
+    p.out[p.done % kRing].seq.store(passed_over(p.sent++), std::memory_order_release);
+    do ++p.done;
+    while (!p.log[p.done % kRing].open);
+  }
 }
 
 void ShmTransport::publish(Peer& p, Cell* cell, const Transfer& t, const Sent& sent) noexcept {
@@ -124,8 +142,9 @@ void ShmTransport::collect_acks(Peer& p) noexcept {
   p.acks_seen = total;
   for (std::uint32_t c = p.done; c != p.sent; ++c) {
     Sent& s = p.log[c % kRing];
-    if (!s.open || p.acks_in->done[c % kRing].load(std::memory_order_acquire) != round_of(c))
-      continue;
+    if (!s.open) continue;
+    const std::uint8_t round = s.passed_over ? s.round : round_of(c);
+    if (p.acks_in->done[c % kRing].load(std::memory_order_acquire) != round) continue;
     s.open = false;
     if (s.slot >= 0) drop_slot(s.slot);
     if (s.report) complete(s.id);

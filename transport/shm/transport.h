@@ -37,7 +37,7 @@ struct Message {
   Kind kind;
   std::uint64_t tag, sign;
   std::size_t bytes, whole;       // whole > bytes: a fragment
-  std::uint64_t address, serial;  // see Cell
+  std::uint64_t address, serial;  // see Cell; unset for kInline
   std::uint32_t index;
 };
 
@@ -72,16 +72,21 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   // A send whose cell the peer has not finished with.
   struct Sent {
     std::uint64_t id = 0;
-    bool report = false;  // complete `id` on the acknowledgment
-    bool open = true;     // not acknowledged yet
+    bool report = false;       // complete `id` on the acknowledgment
+    bool open = true;          // not acknowledged yet
+    bool passed_over = false;  // by later rounds; `round` is the cell's
+    std::uint8_t round = 0;
     int slot = -1;
   };
-  // The peer's slots that this rank holds, by class: views lent to users, and unexpected messages.
+  // The peer's cells that this rank holds, with their slots or mapped memory: views lent to users,
+  // and unexpected messages.
   struct Kept {
-    static constexpr std::int8_t kMapped = 127;
-    int slots[kSlotClasses] = {};
-    int mapped = 0;                  // views of the peer's weft::alloc memory
-    std::vector<std::int8_t> cells;  // [kRing]: class of the held slot + 1; 0: none; kMapped
+    // What a cell's message holds: nothing more, a slot of class k - kSlot, or, as a view, the
+    // peer's weft::alloc memory.
+    enum : std::uint8_t { kNone, kCell, kMapped, kSlot };
+    int all = 0;
+    int of[kSlot + kSlotClasses] = {};
+    std::vector<std::uint8_t> cells;  // [kRing]
   };
   // An unexpected message: its cell, or its copied bytes (spilled).
   struct Early {
@@ -108,7 +113,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
     Cell* out = nullptr;               // in the peer's arena
     Head* heads_out = nullptr;         // [kRing], in the peer's arena
     Acks* acks_in = nullptr;           // in this rank's arena
-    std::uint32_t sent = 0, done = 0;  // all cells before `done` are finished
+    std::uint32_t sent = 0, done = 0;  // all cells before `done` are finished or passed over
     std::uint32_t acks_seen = 0;
     std::vector<Sent> log;  // [kRing]
     std::vector<Waiting> backlog;
@@ -148,6 +153,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   bool try_send(Peer& p, Waiting& w) noexcept;
   void send_backlog(Peer& p) noexcept;
   Cell* next_cell(Peer& p) noexcept;
+  void pass_over_held(Peer& p) noexcept;
   void publish(Peer& p, Cell* cell, const Transfer& t, const Sent& sent) noexcept;
   Code agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
              std::size_t bytes) noexcept;
@@ -162,7 +168,6 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   bool arrive(Peer& p, const Message& m, std::uint32_t cell, bool patient) noexcept;
   // Copies the message of `cell` to `unexpected`, which is already counted, and frees the cell.
   void spill(Peer& p, const Message& m, std::uint32_t cell, Unexpected& unexpected) noexcept;
-  void make_room(Peer& p) noexcept;
   bool take_spilled(Peer& p, Receive& receive, Unexpected& unexpected) noexcept;
   // Returns true when the message is complete.
   bool deliver(Peer& p, Receive& receive, const Message& m, std::uint32_t cell) noexcept;
@@ -174,9 +179,12 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   // discard the bytes.
   bool revoked(Peer& p, const Cell& cell) noexcept;
   bool read_memory(Peer& p, const Message& m, void* to) noexcept;
+  // Copies the message's bytes; fails if the sender cancelled it.
+  inline Code copy_out(Peer& p, const Message& m, std::uint32_t cell, void* to,
+                       bool streaming) noexcept;
   std::byte* bounce(std::size_t bytes, int& index) noexcept;
   void release_cell(Peer& p, std::uint32_t cell) noexcept;
-  // Keeps the slot of this cell, if any. False if the peer's share of slots is used up.
+  // Keeps this cell, and its slot if any. False if too many are kept already.
   bool keep(Peer& p, const Message& m, std::uint32_t cell) noexcept;
   void complete(std::uint64_t id, Code code = Code::kOk) noexcept { done_.add(id, code); }
   // Takes a slot of the smallest class that fits `bytes` and has more than `left` free; -1 if none.

@@ -1,7 +1,7 @@
 // Counts the instructions of a rank for an all_reduce of 8 bytes between hosts, by callgrind: over
 // verbs on the fake device and over tcp on loopback, on one rail and on two; of its transport
-// alone, for the same message each way; and of a program that uses only a queue pair or a socket,
-// the minimum for any library. One thread runs both ranks in turns.
+// alone, and of shared memory, for the same message each way; and of a program that uses only a
+// queue pair or a socket, the minimum for any library. One thread runs both ranks in turns.
 // labels: multiproc
 // ctest: alone
 // sanitize: no
@@ -65,13 +65,15 @@ constexpr Counted kCounted[] = {
     {"VerbsTransportTwoRails", "verbs", 2, Of::kTransport, 2790},
     {"TcpTransportOneRail", "tcp", 1, Of::kTransport, 1290},
     {"TcpTransportTwoRails", "tcp", 2, Of::kTransport, 2840},
+    {"ShmTransport", "shm", 0, Of::kTransport, 815},
     {"VerbsBare", "verbs", 0, Of::kBare, 180},
     {"TcpBare", "tcp", 0, Of::kBare, 60},
 };
 
 Place place_of(const Counted& what, int rank) {
   Place place;
-  place.host = place.machine = "host" + std::to_string(rank);
+  const bool shm = what.transport == std::string_view("shm");
+  place.host = place.machine = "host" + std::to_string(shm ? 0 : rank);
   Nic nic;
   nic.name = nic.netdev = "lo";
   nic.address = "127.0.0.1";
@@ -86,7 +88,7 @@ Place place_of(const Counted& what, int rank) {
 
 std::vector<std::unique_ptr<World>> worlds(const Counted& what) {
   WorldOptions options;
-  options.transport = what.transport;
+  options.transport = what.rails > 0 ? what.transport : "auto";
   options.rail_gbps = 10;
   options.timeout = std::chrono::seconds(120);
   auto jobs = local_jobs(kRanks);

@@ -14,6 +14,7 @@
 #include "transport/rails/rail_table.h"
 #include "transport/rails/receipt_delay.h"
 #include "transport/rails/receipts.h"
+#include "transport/rails/routes.h"
 
 namespace weft::testing {
 namespace {
@@ -232,6 +233,50 @@ TEST(RailTable, SharesFollowRatesWhereMeansDiffer) {
   *std::ranges::find(changed, 2) = 0;
   EXPECT_TRUE(nearly_alike(changed, unequal, 3));
   EXPECT_FALSE(nearly_alike(rail_table(std::vector<RailSpeed>{{2, 0, 0}}, 1.25), unequal, 3));
+}
+
+RailRoutes::Tables all_on(int rail, std::size_t homes) {
+  RailTable table;
+  table.fill(static_cast<std::uint8_t>(rail));
+  return RailRoutes::Tables(homes, table);
+}
+
+TEST(RailRoutes, AChoiceReachesThePeerWithWhatWasLeftOnOtherRails) {
+  RailRoutes here, there;
+  here.begin(all_on(0, 2));
+  there.begin(all_on(0, 2));
+  here.choose(all_on(1, 2));
+  EXPECT_EQ(here.out(1, 3), 1);
+  EXPECT_EQ(here.in(1, 3), 0);
+  std::string more, last;
+  RailRoutes::write_left(more, 7, 0);
+  here.write(last);
+  RailRoutes::write_left(last, 8, 0);
+  RailRoutes::write_left(last, 9, 5);  // there is no rail 5
+
+  there.read_left(more, 2);
+  EXPECT_EQ(there.kept(), 1U);
+  EXPECT_EQ(there.take_left(7), -1) << "before the tables";
+  ASSERT_TRUE(there.read(last, 2));
+  EXPECT_EQ(there.in(1, 3), 1);
+  EXPECT_EQ(there.out(1, 3), 0);
+  EXPECT_EQ(there.kept(), 0U);
+  there.arrived(8);
+  EXPECT_EQ(there.take_left(7), 0);
+  for (const std::uint64_t tag : {7, 8, 9}) EXPECT_EQ(there.take_left(tag), -1) << tag;
+}
+
+TEST(RailRoutes, TablesThatNameNoRailOrEndTooSoonChangeNothing) {
+  RailRoutes here, there;
+  here.begin(all_on(2, 2));
+  there.begin(all_on(1, 2));
+  std::string text;
+  here.write(text);
+  EXPECT_FALSE(there.read(text, 2));
+  EXPECT_FALSE(there.read(text.substr(1), 3));
+  EXPECT_EQ(there.in(0, 0), 1);
+  EXPECT_TRUE(there.read(text, 3));
+  EXPECT_EQ(there.in(0, 0), 2);
 }
 
 }  // namespace

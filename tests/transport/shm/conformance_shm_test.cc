@@ -136,6 +136,40 @@ TEST(ShmSlots, OfStagedMessagesBehindOneThatWaitsComeFree) {
   ASSERT_TRUE(net.finish());
 }
 
+// Views that a receiver holds for long, in cells, slots and mapped memory, more of them than cells.
+// The sender fills the ring many times meanwhile.
+TEST(ShmSlots, OfHeldViewsLetTheMessagesBehindThemPass) {
+  for (const std::uint64_t held : {1, 600}) {
+    for (const auto& [bytes, memory] : {std::pair{std::size_t{16}, Memory::kMalloc},
+                                        std::pair{std::size_t{3000}, Memory::kMalloc},
+                                        std::pair{std::size_t{5000}, Memory::kAlloc}}) {
+      Net net(maker("", "auto").make(2));
+      std::deque<Buffer> from, into;
+      std::vector<std::uint64_t> lent;
+      for (std::uint64_t i = 0; i < held; ++i) {
+        from.emplace_back(bytes, memory).fill(i);
+        net[0].send(1, i, from.back());
+        lent.push_back(net[1].post(Transfer::Kind::kView, 0, i, nullptr, bytes));
+        ASSERT_TRUE(net.until([&] { return net[1].done(lent.back()); })) << i << " of " << held;
+      }
+      for (std::uint64_t i = 0; i < 1000; ++i) {
+        from.emplace_back(20).fill(1000 + i);
+        net[0].send(1, 1000 + i, from.back());
+        const auto got = net[1].recv(0, 1000 + i, into.emplace_back(20));
+        ASSERT_TRUE(net.until([&] { return net[1].done(got); }))
+            << i << " messages behind " << held << " views of " << bytes << " bytes";
+        ASSERT_TRUE(has_pattern(into.back().data(), 20, 1000 + i));
+      }
+      for (std::uint64_t i = 0; i < held; ++i) {
+        const Completion& view = net[1].result(lent[i]);
+        EXPECT_TRUE(has_pattern(view.view, bytes, i)) << i << " of " << held;
+        EXPECT_TRUE(net[1].transport().views()->release(view.token));
+      }
+      ASSERT_TRUE(net.until([&] { return net[0].idle(); })) << "the views' sends are not complete";
+    }
+  }
+}
+
 // If one rank cannot open a file of shared memory, all ranks report this and name the rank. They
 // used to report a death, or missing memory with a remedy about pid namespaces.
 TEST(ShmSetUp, WhatOneRankCannotOpenAllRanksName) {
