@@ -8,7 +8,6 @@
 
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/sim/simulate.h"
-#include "perf/validate/sim/world_fabric.h"
 #include "perf/validate/soak.h"
 
 namespace weft::fabric {
@@ -44,51 +43,10 @@ EachMinute minutes_of(const SimulationOptions& options, const std::vector<FleetH
   };
 }
 
-Simulated run_plain(const SimulationOptions& options) {
-  SimulateOptions simulated;
-  simulated.fabric.hosts = options.hosts;
-  simulated.fabric.rails = options.rails;
-  simulated.fabric.rate_gbps = options.rate_gbps;
-  simulated.fabric.seed = options.plan.seed;
-  simulated.random_faults = options.random_faults;
-  simulated.plan = options.plan;
-  simulated.thresholds = options.policy.thresholds;
-  simulated.each_minute = minutes_of(options, SimFabric(simulated.fabric).hosts());
-  return simulate_fleet(simulated);
-}
-
-Simulated run_world(const SimulationOptions& options, const SimWorld& world) {
-  WorldFabric fabric(world);
-  Simulated run;
-  const Streams streams = calibrate(fabric);
-  SimulationOptions left = options;
-  left.plan.budget_s -= fabric.now_s();
-  run.conducted =
-      conduct(fabric, left.plan, options.policy.thresholds, minutes_of(left, fabric.hosts()));
-  run.conducted.samples.one_stream_gbps = streams.one_gbps;
-  run.streams = streams.of_flow;
-  run.virtual_s = fabric.now_s();
-  run.hosts = fabric.hosts();
-  run.facts = facts_of(run.hosts, 0, run.virtual_s);
-  for (std::size_t h = 0; h < run.hosts.size(); ++h)
-    for (PortFacts& port : run.facts.hosts[h].ports) {
-      port.after = fabric.counters({static_cast<int>(h), port.rail});
-      for (const auto& [name, reading] : port.after) port.before[name] = {reading.state, 0};
-    }
-  return run;
-}
-
 }  // namespace
 
-Simulation simulate(const SimulationOptions& options) {
-  std::optional<SimWorld> world;
-  if (!options.world.empty())
-    world = make_world(options.world, options.hosts, options.rails, options.rate_gbps,
-                       options.plan.seed);
-  Simulated run = world ? run_world(options, *world) : run_plain(options);
-
-  Simulation result;
-  Report& report = result.report;
+Report report_of(const SimulationOptions& options, Simulated run) {
+  Report report;
   report.version = WEFT_VERSION;
   report.simulated = true;
   report.transport = "simulated";
@@ -118,17 +76,24 @@ Simulation simulate(const SimulationOptions& options) {
                             {},
                             report.plan.left_out});
   report.verdict = verdict_of(report.judgement.findings);
+  return report;
+}
+
+Simulation simulate(const SimulationOptions& options) {
+  SimulateOptions simulated;
+  simulated.fabric.hosts = options.hosts;
+  simulated.fabric.rails = options.rails;
+  simulated.fabric.rate_gbps = options.rate_gbps;
+  simulated.fabric.seed = options.plan.seed;
+  simulated.random_faults = options.random_faults;
+  simulated.plan = options.plan;
+  simulated.thresholds = options.policy.thresholds;
+  simulated.each_minute = minutes_of(options, SimFabric(simulated.fabric).hosts());
+  Simulated run = simulate_fleet(simulated);
+  Simulation result;
   for (std::size_t i = 0; i < run.faults.size(); ++i)
     result.injected.push_back(line_of(run.faults[i], run.named[i]));
-  if (!world) return result;
-  result.score = score(*world, report);
-  for (std::size_t e = 0; e < world->effects.size(); ++e) {
-    const auto [found, placed] = result.score->faults[e];
-    result.injected.push_back(fmt::format("{}: {}", line_of(world->effects[e]),
-                                          placed  ? "named"
-                                          : found ? "found, and NOT named"
-                                                  : "NOT found"));
-  }
+  result.report = report_of(options, std::move(run));
   return result;
 }
 

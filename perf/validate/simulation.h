@@ -3,14 +3,13 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "perf/validate/facts/policy.h"
 #include "perf/validate/probes/plan.h"
 #include "perf/validate/report/report.h"
-#include "perf/validate/world_score.h"
+#include "perf/validate/sim/simulate.h"
 
 namespace weft::fabric {
 
@@ -18,7 +17,6 @@ struct SimulationOptions {
   int hosts = 8, rails = 2;
   double rate_gbps = 400;  // declared rate of every port
   int random_faults = 0;   // drawn from plan.seed
-  std::string world;       // name of a world; empty: the plain fleet
   PlanOptions plan;        // the budget is virtual time
   Policy policy;
   std::function<void(const std::string&)> soak_line;  // receives one line per minute
@@ -27,10 +25,10 @@ struct SimulationOptions {
 struct Simulation {
   Report report;
   std::vector<std::string> injected;  // one line per fault: what it is, and whether it was named
-  std::optional<WorldScore> score;    // for a world only
 };
 
-// Throws Error if there is no such world.
 Simulation simulate(const SimulationOptions& options);
+// The report of a run on a simulated fabric of any kind.
+Report report_of(const SimulationOptions& options, Simulated run);
 
 }  // namespace weft::fabric

@@ -36,9 +36,7 @@ struct ValidateFlags {
   std::string budget = "60s", soak, policy, json, html, prometheus, baseline, history, suggest,
               drains;
   int random_faults = 0;
-  std::string world;
   std::vector<std::string> sysfs;
-  bool worlds = false;
   bool screen_is_silent() const { return json == "-" || html == "-" || prometheus == "-"; }
   bool list = false, samples = false, verbose = false, simulate = false;
 };
@@ -108,12 +106,6 @@ int print_list(const ValidateFlags& flags) {
   return kExitOk;
 }
 
-int print_worlds() {
-  for (const fabric::WorldPart& part : fabric::world_parts())
-    fmt::print("{:13} {}\n", part.name, part.text);
-  return kExitOk;
-}
-
 int refuse_unknown_launcher(const std::string& launcher) {
   fmt::print(
       "verdict: UNKNOWN - started by {}, which weft cannot join: every rank would test itself\n"
@@ -146,7 +138,6 @@ int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
   options.plan = flags.plan;
   options.policy = policy;
   options.random_faults = flags.random_faults;
-  options.world = flags.world;
   if (!flags.screen_is_silent()) options.soak_line = say_soak;
   if (flags.job.hosts > 0) options.hosts = flags.job.hosts;
   if (flags.job.rails > 0) options.rails = flags.job.rails;
@@ -170,7 +161,6 @@ int judge_trees(const ValidateFlags& flags, const fabric::Policy& policy) {
 
 int validate(ValidateFlags& flags) {
   if (flags.list) return print_list(flags);
-  if (flags.worlds) return print_worlds();
   if (!flags.history.empty()) return print_history(flags);
   flags.plan.budget_s = seconds_from("--budget", flags.budget);
   if (!flags.soak.empty()) flags.plan.soak_s = seconds_from("--soak", flags.soak);
@@ -187,8 +177,6 @@ int validate(ValidateFlags& flags) {
   }
   if (flags.random_faults > 0 && !flags.simulate)
     throw Error("--random-faults belongs to --simulate: `weft lab netlab fault` breaks real links");
-  if (!flags.world.empty() && !flags.simulate)
-    throw Error(fmt::format("--world {}: belongs to --simulate", flags.world));
   if (!flags.sysfs.empty()) return judge_trees(flags, options.policy);
   if (flags.simulate) return simulate(flags, options.policy);
   options.plan = flags.plan;
@@ -276,9 +264,6 @@ void add_validate(CLI::App& app, int& exit_code) {
       ->add_option("--random-faults", flags->random_faults,
                    "number of random faults in the simulated fleet (--seed)")
       ->check(CLI::Range(0, 1000));
-  command->add_option("--world", flags->world,
-                      "parts joined by '+', such as clos+slow-port; --worlds lists them");
-  command->add_flag("--worlds", flags->worlds, "print the parts of worlds");
   command
       ->add_option("--sysfs", flags->sysfs,
                    "judge a recorded copy of /sys instead, without a job; twice: before, after")
@@ -302,12 +287,8 @@ void add_validate(CLI::App& app, int& exit_code) {
     if (!flags->sysfs.empty())
       refuse_given(*command, {"--simulate", "--baseline", "--soak", "--all-pairs"},
                    "--sysfs reads a tree and sends nothing");
-    if (!flags->world.empty())
-      refuse_given(*command, {"--random-faults"}, "a world names its faults: clos+slow-port");
-    if (flags->worlds) refuse_given(*command, {"--json"}, "--worlds tests nothing");
-    if (flags->list || flags->worlds)
-      refuse_given(*command, {"--html", "--prometheus", "--baseline"},
-                   flags->list ? "--list tests nothing" : "--worlds tests nothing");
+    if (flags->list)
+      refuse_given(*command, {"--html", "--prometheus", "--baseline"}, "--list tests nothing");
     exit_code = validate(*flags);
   });
 }

@@ -116,7 +116,9 @@ constexpr Arrows kRooms[] = {
     {"perf/validate/facts.cc", "perf/validate/facts perf/validate/facts/devices"},
     {"perf/validate/probes", "perf/validate/facts perf/pair"},
     {"perf/validate/locate", "perf/validate/facts perf/validate/probes"},
-    {"perf/validate/sim", "perf/validate/facts perf/validate/probes perf/validate/locate"},
+    {"perf/validate/conduct", "perf/validate/facts perf/validate/probes perf/validate/locate"},
+    {"perf/validate/sim",
+     "perf/validate/facts perf/validate/probes perf/validate/locate perf/validate/conduct"},
     {"perf/validate/checks", "perf/validate/facts perf/validate/probes perf/validate/locate"},
     {"perf/validate/checks/devices", "perf/validate/checks perf/validate/facts"},
     {"perf/validate/report",
@@ -127,8 +129,8 @@ constexpr Arrows kRooms[] = {
     {"perf/validate/slurm", "perf/cli perf/validate/checks"},
     {"perf/validate",
      "perf/cli perf/collective perf/predict perf/validate/facts perf/validate/probes "
-     "perf/validate/locate perf/validate/sim perf/validate/checks perf/validate/report "
-     "perf/validate/html perf/validate/slurm"},
+     "perf/validate/locate perf/validate/conduct perf/validate/sim perf/validate/checks "
+     "perf/validate/report perf/validate/html perf/validate/slurm"},
 };
 
 constexpr std::size_t kMostFiles = 25;

@@ -49,24 +49,22 @@ Judged ib_subnet(const Check& check, const Observed& observed) {
 }
 
 // Adds findings for ports whose number differs from the others of their rail.
-void add_unlike(const Check& check, const std::map<int, std::vector<Setting>>& rails,
+void add_unlike(const Check& check, const SettingsOfRails& rails,
                 const std::optional<std::string>& declared, std::string_view name, Unit unit,
                 Judged& all) {
-  for (const auto& [rail, group] : rails)
-    for (Finding& finding : unlike(check, group, declared, at_rail(rail), name)) {
-      if (!finding.text.empty()) {
-        finding.unit = unit;
-        finding.value = std::atof(finding.text.c_str());
-        finding.expected = std::atof(finding.expected_text.c_str());
-        finding.text.clear();
-        finding.expected_text.clear();
-      }
-      all.findings.push_back(std::move(finding));
+  for (Finding& finding : unlike_on_rails(check, rails, declared, name)) {
+    if (!finding.text.empty()) {
+      set_number(finding, unit, std::atof(finding.text.c_str()),
+                 std::atof(finding.expected_text.c_str()));
+      finding.text.clear();
+      finding.expected_text.clear();
     }
+    all.findings.push_back(std::move(finding));
+  }
 }
 
 Judged mtu(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Setting>> interfaces, ports;
+  SettingsOfRails interfaces, ports;
   static constexpr std::array<std::string_view, 1> kOversize = {"eth.rx_oversize_pkts_phy"};
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     const Where where = at_port(host, port);
@@ -120,7 +118,7 @@ const PortFacts::Gid* routable_gid(const PortFacts& port) {
 }
 
 Judged gid(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Setting>> indices;
+  SettingsOfRails indices;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.rdma || is_infiniband(port)) return std::nullopt;
     const Where where = at_port(host, port);
@@ -215,15 +213,13 @@ Judged duplicate_address(const Check& check, const Observed& observed) {
 }
 
 Judged rail_map(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Setting>> rails;
+  SettingsOfRails rails;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.pci || host.emulated) return std::nullopt;
     rails[port.rail].push_back({at_port(host, port), *port.pci});
     return std::vector<Finding>{};
   });
-  for (const auto& [rail, group] : rails)
-    for (Finding& finding : unlike(check, group, std::nullopt, at_rail(rail), "pci"))
-      all.findings.push_back(std::move(finding));
+  all.findings = unlike_on_rails(check, rails, std::nullopt, "pci");
   return all;
 }
 

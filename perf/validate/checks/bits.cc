@@ -19,11 +19,8 @@ Judged bit_errors(const Check& check, const Observed& observed) {
                                                 "ib.link_error_recovery",
                                                 "ib.local_link_integrity_errors",
                                                 "ib.excessive_buffer_overrun_errors"};
-  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
-    return judge_counters(
-        check, observed, host, port,
-        {.names = kNames, .direction = Direction::kReceive, .required = is_mlx5(port)});
-  });
+  return judge_counters(check, observed,
+                        {.names = kNames, .direction = Direction::kReceive, .required = is_mlx5});
 }
 
 // Bits per second corrected by a port's FEC; nullopt: the port does not report them.
@@ -64,11 +61,8 @@ Judged corrected_bits(const Check& check, const Observed& observed) {
     if (all.size() < kLeastPortsForMedian || *rate <= kMostTimesMedian * baseline)
       return std::vector<Finding>{};
     Finding finding = make_finding(check, where);
-    finding.unit = Unit::kRatio;
-    finding.value = *rate / baseline;
-    finding.expected = 1;
-    finding.evidence.push_back(
-        number_evidence("corrected_bits_per_s", where, *rate, median, Unit::kCount));
+    set_number(finding, Unit::kRatio, *rate / baseline, 1);
+    add_number(finding, "corrected_bits_per_s", *rate, Unit::kCount, median);
     return std::vector{finding};
   });
 }
@@ -78,24 +72,18 @@ Judged crc_errors(const Check& check, const Observed& observed) {
       "eth.rx_crc_errors_phy", "ib.port_rcv_errors",   "ib.port_rcv_remote_physical_errors",
       "net.rx_crc_errors",     "net.rx_frame_errors",  "net.tx_carrier_errors",
       "eth.rx_fcs_err_frames", "eth.rx_crc_errors.nic"};  // bnxt_en, ice
-  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
-    return judge_counters(check, observed, host, port,
-                          {.names = kNames,
-                           .direction = Direction::kReceive,
-                           .required = is_mlx5(port),
-                           .per_packet = true});
-  });
+  return judge_counters(
+      check, observed,
+      {.names = kNames, .direction = Direction::kReceive, .required = is_mlx5, .per_packet = true});
 }
 
 Judged icrc_errors(const Check& check, const Observed& observed) {
   static constexpr std::array<std::string_view, 1> kNames = {"hw.rx_icrc_encapsulated"};
-  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
-    return judge_counters(check, observed, host, port,
-                          {.names = kNames,
-                           .direction = Direction::kReceive,
-                           .required = is_roce(port) && is_mlx5(port),
-                           .per_packet = true});
-  });
+  return judge_counters(check, observed,
+                        {.names = kNames,
+                         .direction = Direction::kReceive,
+                         .required = is_mlx5_roce,
+                         .per_packet = true});
 }
 
 constexpr Check kBitsRows[] = {

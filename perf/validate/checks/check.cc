@@ -41,6 +41,21 @@ Finding text_finding(const Check& check, Where where, std::string text, std::str
   return finding;
 }
 
+void set_number(Finding& finding, Unit unit, double value, double expected) {
+  finding.unit = unit;
+  finding.value = value;
+  finding.expected = expected;
+}
+
+void add_number(Finding& finding, std::string name, double value, Unit unit, double expected) {
+  finding.evidence.push_back(
+      number_evidence(std::move(name), finding.where, value, expected, unit));
+}
+
+void add_text(Finding& finding, std::string name, std::string text) {
+  finding.evidence.push_back(text_evidence(std::move(name), finding.where, std::move(text)));
+}
+
 Where at_host(const std::string& host, Direction direction) {
   Where where;
   where.kind = PlaceKind::kHost;
@@ -156,6 +171,8 @@ bool is_infiniband(const PortFacts& port) {
   return port.rdma && port.link_layer.value_or("") == "InfiniBand";
 }
 
+bool is_mlx5_roce(const PortFacts& port) { return is_roce(port) && is_mlx5(port); }
+
 bool must_be_lossless(const Observed& observed, const PortFacts& port) {
   return observed.policy.lossless.value_or(port.rdma);
 }
@@ -171,6 +188,11 @@ bool has_remote_cores(const HostFacts& host, const PortFacts& port) {
   }
   return host.numa_node && port.numa_node && *host.numa_node >= 0 && *port.numa_node >= 0 &&
          *host.numa_node != *port.numa_node;
+}
+
+Severity severity_of_loss(const Thresholds& limits, double low) {
+  if (low > limits.fail_loss) return Severity::kFail;
+  return low > limits.warn_loss ? Severity::kWarn : Severity::kInfo;
 }
 
 double stopped_share(const HostFacts& host) {
@@ -253,6 +275,16 @@ std::vector<Finding> unlike(const Check& check, const std::vector<Setting>& grou
   return findings;
 }
 
+std::vector<Finding> unlike_on_rails(const Check& check, const SettingsOfRails& rails,
+                                     const std::optional<std::string>& declared,
+                                     std::string_view name) {
+  std::vector<Finding> findings;
+  for (const auto& [rail, group] : rails)
+    std::ranges::move(unlike(check, group, declared, at_rail(rail), name),
+                      std::back_inserter(findings));
+  return findings;
+}
+
 Where place_of(const Observed& observed, const Cause& cause) {
   const auto host = [&](Direction direction) {
     return at_host(host_name(observed, cause.port.host), direction);
@@ -292,16 +324,12 @@ Where place_of(const Observed& observed, const Cause& cause) {
 
 Finding finding_from(const Check& check, const Observed& observed, const Cause& cause, Unit unit) {
   Finding finding = make_finding(check, place_of(observed, cause));
-  finding.unit = unit;
-  finding.value = cause.value;
-  finding.expected = cause.expected;
+  set_number(finding, unit, cause.value, cause.expected);
   finding.low = cause.low;
   finding.high = cause.high;
   constexpr double kMostOfCause = 0.9999;  // 1 is for facts
   finding.score = std::min(kMostOfCause, cause.confidence);
-  if (cause.samples > 0)
-    finding.evidence.push_back(
-        number_evidence("flows", finding.where, cause.samples, kNoNumber, Unit::kCount));
+  if (cause.samples > 0) add_count(finding, "flows", cause.samples);
   for (const Port port : cause.ports) {
     if (finding.evidence.size() >= kMostEvidence) break;
     const Where where = at_port(observed, port);

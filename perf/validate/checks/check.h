@@ -51,6 +51,18 @@ Where at_rail(int rail);
 // Evidence::expected if nothing is expected.
 inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
+// A number of a finding that differs from the expected one.
+void set_number(Finding& finding, Unit unit, double value, double expected);
+
+// Evidence at the place of a finding.
+void add_number(Finding& finding, std::string name, double value, Unit unit,
+                double expected = kNoNumber);
+void add_text(Finding& finding, std::string name, std::string text);
+template <typename Number>
+void add_count(Finding& finding, std::string name, Number count) {
+  add_number(finding, std::move(name), static_cast<double>(count), Unit::kCount);
+}
+
 Evidence text_evidence(std::string name, const Where& where, std::string text);
 Evidence number_evidence(std::string name, const Where& where, double value, double expected,
                          Unit unit);
@@ -69,10 +81,14 @@ bool is_mlx5(const PortFacts& port);
 bool is_soft(const PortFacts& port);        // an RDMA device emulated in software: rxe, siw
 bool is_roce(const PortFacts& port);        // RDMA hardware over Ethernet
 bool is_infiniband(const PortFacts& port);  // by the link layer
+bool is_mlx5_roce(const PortFacts& port);
 // The policy decides; by default, RDMA ports must not lose packets and plain interfaces may.
 bool must_be_lossless(const Observed& observed, const PortFacts& port);
 // The host may use cores, but none near the port: rates measure the path between sockets.
 bool has_remote_cores(const HostFacts& host, const PortFacts& port);
+
+// The severity of a loss, by the lower bound of its rate per packet, where packets may be lost.
+Severity severity_of_loss(const Thresholds& limits, double low);
 
 // Fraction of the time for which the host's tester was stopped; 0: unknown.
 double stopped_share(const HostFacts& host);
@@ -154,6 +170,12 @@ struct Setting {
 std::vector<Finding> unlike(const Check& check, const std::vector<Setting>& group,
                             const std::optional<std::string>& declared, const Where& all,
                             std::string_view name);
+
+// The same for the ports of each rail.
+using SettingsOfRails = std::map<int, std::vector<Setting>>;
+std::vector<Finding> unlike_on_rails(const Check& check, const SettingsOfRails& rails,
+                                     const std::optional<std::string>& declared,
+                                     std::string_view name);
 
 // The place of a cause, and a finding for the cause.
 Where place_of(const Observed& observed, const Cause& cause);

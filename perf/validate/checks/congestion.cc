@@ -70,9 +70,8 @@ Judged ecn_marking(const Check& check, const Observed& observed) {
     if (moves.present == 0) return std::nullopt;
     ++rails[port.rail].second;
     Finding finding = make_finding(check, where);
-    finding.unit = Unit::kCount;
-    finding.expected = 1;
-    finding.evidence.push_back(number_evidence(std::string(kMarked[0]), where, 0, 1, Unit::kCount));
+    set_number(finding, Unit::kCount, 0, 1);
+    add_number(finding, std::string(kMarked[0]), 0, Unit::kCount, 1);
     return std::vector{finding};
   });
   // If no port of a rail received a mark, the rail's switches do not mark.
@@ -80,8 +79,7 @@ Judged ecn_marking(const Check& check, const Observed& observed) {
     const auto [targets, without] = numbers;
     if (targets < 2 || without < targets) continue;
     Finding whole = make_finding(check, at_rail(rail));
-    whole.unit = Unit::kCount;
-    whole.expected = 1;
+    set_number(whole, Unit::kCount, 0, 1);
     std::erase_if(all.findings, [&, r = rail](const Finding& finding) {
       const bool merged = !finding.unknown && finding.where.rail == r;
       if (merged && whole.evidence.size() < 8) whole.evidence.push_back(finding.evidence.front());
@@ -100,8 +98,7 @@ Judged cnp_sent(const Check& check, const Observed& observed) {
     if (marked.events <= 0 || sent.events > 0) return std::vector<Finding>{};
     if (auto unknown = doubt(check, where, sent, is_mlx5(port))) return std::vector{*unknown};
     Finding finding = make_finding(check, where);
-    finding.unit = Unit::kCount;
-    finding.expected = 1;
+    set_number(finding, Unit::kCount, 0, 1);
     finding.evidence = marked.moved;
     return std::vector{finding};
   });
@@ -139,22 +136,17 @@ Judged cnp_handled(const Check& check, const Observed& observed) {
     if (auto unknown = doubt(check, where, moves, is_mlx5(port))) return std::vector{*unknown};
     sums.blamed = true;
     Finding finding = make_finding(check, where);
-    finding.unit = Unit::kCount;
-    finding.expected = 1;
-    finding.evidence.push_back(number_evidence("rail.cnp_sent", where, sums.sent, 0, Unit::kCount));
+    set_number(finding, Unit::kCount, 0, 1);
+    add_number(finding, "rail.cnp_sent", sums.sent, Unit::kCount, 0);
     return std::vector{finding};
   });
   for (const auto& [rail, sums] : rails) {
     if (!sums.known || sums.blamed || sums.sent < kLeastCnps) continue;
     if (std::abs(sums.handled - sums.sent) <= kMostDifference * sums.sent) continue;
     Finding& finding = all.findings.emplace_back(make_finding(check, at_rail(rail)));
-    finding.unit = Unit::kShare;
-    finding.value = sums.handled / sums.sent;
-    finding.expected = 1;
-    finding.evidence.push_back(
-        number_evidence(std::string(kSent[0]), finding.where, sums.sent, 0, Unit::kCount));
-    finding.evidence.push_back(number_evidence(std::string(kHandled[0]), finding.where,
-                                               sums.handled, sums.sent, Unit::kCount));
+    set_number(finding, Unit::kShare, sums.handled / sums.sent, 1);
+    add_number(finding, std::string(kSent[0]), sums.sent, Unit::kCount, 0);
+    add_number(finding, std::string(kHandled[0]), sums.handled, Unit::kCount, sums.sent);
   }
   return all;
 }
@@ -164,7 +156,7 @@ Judged cnp_ignored(const Check& check, const Observed& observed) {
     if (!expects_dcqcn(observed, port)) return std::nullopt;
     return judge_counters(
         check, observed, host, port,
-        {.names = kIgnored, .direction = Direction::kTransmit, .required = is_mlx5(port)});
+        {.names = kIgnored, .direction = Direction::kTransmit, .required = is_mlx5});
   });
 }
 

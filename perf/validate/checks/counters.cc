@@ -90,7 +90,7 @@ void set_rate(Finding& finding, double events, std::optional<double> packets, do
   finding.value = events / trials;
   finding.low = interval.low;
   finding.high = interval.high;
-  finding.evidence.push_back(number_evidence("packets", finding.where, *packets, 0, Unit::kCount));
+  add_number(finding, "packets", *packets, Unit::kCount, 0);
 }
 
 std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves,
@@ -122,9 +122,18 @@ Outcome judge_counters(const Check& check, const Observed& observed, const HostF
              observed.policy.thresholds.confidence);
     return std::vector{finding};
   }
-  if (auto unknown = doubt(check, where, moves, question.required)) return std::vector{*unknown};
+  if (auto unknown = doubt(check, where, moves, question.required(port)))
+    return std::vector{*unknown};
   if (moves.present == 0) return std::nullopt;
   return std::vector<Finding>{};
+}
+
+Judged judge_counters(const Check& check, const Observed& observed, const Question& question,
+                      Asked asked) {
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    if (asked == Asked::kRdma && !port.rdma) return std::nullopt;
+    return judge_counters(check, observed, host, port, question);
+  });
 }
 
 }  // namespace weft::fabric

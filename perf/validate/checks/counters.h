@@ -34,11 +34,16 @@ std::optional<double> packets_of(const PortFacts& port, Direction direction);
 struct Question {
   Names names;
   Direction direction = Direction::kBoth;
-  bool required = false;    // devices of this class must have such counters: without any, UNKNOWN
+  // Whether a port of this class must have such counters: without any, UNKNOWN.
+  bool (*required)(const PortFacts& port) = [](const PortFacts&) { return false; };
   bool per_packet = false;  // the value is a rate per packet, with an interval
 };
 Outcome judge_counters(const Check& check, const Observed& observed, const HostFacts& host,
                        const PortFacts& port, const Question& question);
+// The same question to all ports, or only to those with RDMA.
+enum class Asked { kAll, kRdma };
+Judged judge_counters(const Check& check, const Observed& observed, const Question& question,
+                      Asked asked = Asked::kAll);
 
 // Sets value, unit and interval of a finding with this number of events.
 void set_rate(Finding& finding, double events, std::optional<double> packets, double confidence);

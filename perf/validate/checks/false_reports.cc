@@ -58,9 +58,8 @@ void add_contradictions(const Check& check, const Observed& observed, Judged& al
     Finding& finding = all.findings.emplace_back(
         make_finding(check, host < 0 ? at_path(observed, first.flow.from, first.flow.to)
                                      : at_host(host_name(observed, host))));
-    finding.unit = Unit::kBytes;
-    finding.value = static_cast<double>(first.bytes);
-    finding.expected = static_cast<double>(*first.sent_bytes);
+    set_number(finding, Unit::kBytes, static_cast<double>(first.bytes),
+               static_cast<double>(*first.sent_bytes));
     for (const FlowSample* s : its)
       if (finding.evidence.size() < kMostNamed)
         finding.evidence.push_back(number_evidence(
@@ -88,11 +87,9 @@ void add_backward_counters(const Check& check, const HostFacts& host, const Port
     if (fell.empty() || !goes_on) continue;
     Finding& finding = all.findings.emplace_back(make_finding(check, at_port(host, port)));
     finding.severity = Severity::kWarn;  // some drivers do so, too
-    finding.unit = Unit::kCount;
-    finding.value = static_cast<double>(port.after.at(fell).value);
-    finding.expected = static_cast<double>(port.before.at(fell).value);
-    finding.evidence.push_back(
-        number_evidence(fell, finding.where, finding.value, finding.expected, Unit::kCount));
+    set_number(finding, Unit::kCount, static_cast<double>(port.after.at(fell).value),
+               static_cast<double>(port.before.at(fell).value));
+    add_number(finding, fell, finding.value, Unit::kCount, finding.expected);
   }
 }
 

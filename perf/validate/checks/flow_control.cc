@@ -80,7 +80,7 @@ Outcome judge_settings(const Check& check, const Observed& observed, const HostF
       finding.text = name + "=" + value;
       finding.expected_text = name + "=" + wanted;
     }
-    finding.evidence.push_back(text_evidence(name, where, value));
+    add_text(finding, name, value);
   };
   for (const auto& [name, value] : settings) {
     if (const auto it = expected.find(name); it != expected.end()) {
@@ -165,14 +165,11 @@ Judged pause_time(const Check& check, const Observed& observed) {
       // A port sends pause if it cannot keep up with what it receives.
       Finding& finding = findings.emplace_back(make_finding(
           check, at_port(host, port, sends ? Direction::kReceive : Direction::kTransmit)));
-      finding.unit = Unit::kShare;
-      finding.value = std::min(1.0, share);
-      finding.expected = limit;
-      finding.evidence.push_back(number_evidence(sends ? "tx_pause_s" : "rx_pause_s", finding.where,
-                                                 *paused, 0, Unit::kNone));
+      set_number(finding, Unit::kShare, std::min(1.0, share), limit);
+      add_number(finding, sends ? "tx_pause_s" : "rx_pause_s", *paused, Unit::kNone, 0);
     }
     if (known) return findings;
-    if (!(is_roce(port) && is_mlx5(port))) return std::nullopt;
+    if (!is_mlx5_roce(port)) return std::nullopt;
     return std::vector{make_unknown(check, at_port(host, port))};
   });
 }
@@ -182,10 +179,9 @@ Judged pause_storm(const Check& check, const Observed& observed) {
     static constexpr std::array<std::string_view, 1> kErrors = {"eth.tx_pause_storm_error_events"};
     static constexpr std::array<std::string_view, 2> kAll = {"eth.tx_pause_storm_error_events",
                                                              "eth.tx_pause_storm_warning_events"};
-    Outcome outcome = judge_counters(check, observed, host, port,
-                                     {.names = kAll,
-                                      .direction = Direction::kReceive,
-                                      .required = is_roce(port) && is_mlx5(port)});
+    Outcome outcome =
+        judge_counters(check, observed, host, port,
+                       {.names = kAll, .direction = Direction::kReceive, .required = is_mlx5_roce});
     // After a warning the NIC may stop pausing; after an error it has stopped.
     if (outcome && moves_of(host, port, kErrors).events <= 0)
       for (Finding& finding : *outcome)
@@ -216,9 +212,7 @@ Judged xmit_wait(const Check& check, const Observed& observed) {
       return std::vector<Finding>{};
     }
     Finding finding = make_finding(check, where);
-    finding.unit = Unit::kShare;
-    finding.value = std::min(1.0, share);
-    finding.expected = kMostWaiting;
+    set_number(finding, Unit::kShare, std::min(1.0, share), kMostWaiting);
     finding.evidence = moves.moved;
     return std::vector{finding};
   });
@@ -244,12 +238,9 @@ Judged class_leak(const Check& check, const Observed& observed) {
       const double rdma = 4 * *words, leak = rdma > 0 ? std::max(0.0, 1 - *in_class / rdma) : 0;
       if (rdma < kLeastClassBytes || leak <= observed.policy.thresholds.class_leak) continue;
       Finding& finding = findings.emplace_back(make_finding(check, where));
-      finding.unit = Unit::kShare;
-      finding.value = leak;
-      finding.expected = observed.policy.thresholds.class_leak;
-      finding.evidence.push_back(number_evidence("rdma_bytes", where, rdma, 0, Unit::kBytes));
-      finding.evidence.push_back(number_evidence(fmt::format("prio{}_bytes", priority), where,
-                                                 *in_class, rdma, Unit::kBytes));
+      set_number(finding, Unit::kShare, leak, observed.policy.thresholds.class_leak);
+      add_number(finding, "rdma_bytes", rdma, Unit::kBytes, 0);
+      add_number(finding, fmt::format("prio{}_bytes", priority), *in_class, Unit::kBytes, rdma);
     }
     return findings;
   });

@@ -66,12 +66,8 @@ Outcome judge_link_rate(const Check& check, const Observed& observed, const Host
   if (!below_required && !short_of_baseline) return std::vector<Finding>{};
   Finding finding = make_finding(check, where);
   if (!below_required) finding.severity = of_a_kind ? Severity::kInfo : Severity::kWarn;
-  finding.unit = Unit::kGbps;
-  finding.value = *port.rate_gbps;
-  finding.expected = below_required ? *required : baseline_gbps;
-  if (port.width_lanes)
-    finding.evidence.push_back(
-        number_evidence("width_lanes", where, *port.width_lanes, 0, Unit::kCount));
+  set_number(finding, Unit::kGbps, *port.rate_gbps, below_required ? *required : baseline_gbps);
+  if (port.width_lanes) add_number(finding, "width_lanes", *port.width_lanes, Unit::kCount, 0);
   return std::vector{finding};
 }
 
@@ -104,7 +100,7 @@ Judged link_flaps(const Check& check, const Observed& observed) {
       "hw.link_downed"};
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
     Outcome outcome =
-        judge_counters(check, observed, host, port, {.names = kNames, .required = is_mlx5(port)});
+        judge_counters(check, observed, host, port, {.names = kNames, .required = is_mlx5});
     if (!outcome) return outcome;
     // All counters count the same events; carrier_changes also counts link-up.
     for (Finding& finding : *outcome) {

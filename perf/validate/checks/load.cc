@@ -38,6 +38,18 @@ std::map<std::pair<int, Port>, Crowd> by_round_and_target(const Observed& observ
   return groups;
 }
 
+// A finding for flows that reach `sum` of `most` Gb/s together; nullopt: without a severity.
+std::optional<Finding> too_little(const Check& check, const Where& where,
+                                  std::optional<Severity> severity, double sum, double most,
+                                  const char* name, const Crowd& group) {
+  if (!severity) return std::nullopt;
+  Finding finding = make_finding(check, where);
+  finding.severity = *severity;
+  set_number(finding, Unit::kGbps, sum, most);
+  add_count(finding, name, group.size());
+  return finding;
+}
+
 // Keeps the best of repeated runs: a slowdown of the fleet is not a fault of the network.
 template <typename Key>
 void keep_better(const Key& key, std::optional<Finding> finding,
@@ -72,17 +84,8 @@ Judged incast(const Check& check, const Observed& observed) {
     ++all.judged;
     const double limit = observed.policy.thresholds.incast_share;
     const auto severity = severity_of_share(sum / most, limit, any_tcp(group));
-    std::optional<Finding> finding;
-    if (severity) {
-      finding = make_finding(check, at_port(observed, target, Direction::kReceive));
-      finding->severity = *severity;
-      finding->unit = Unit::kGbps;
-      finding->value = sum;
-      finding->expected = most;
-      finding->evidence.push_back(number_evidence(
-          "senders", finding->where, static_cast<double>(group.size()), kNoNumber, Unit::kCount));
-    }
-    keep_better(target, std::move(finding), targets);
+    const Where where = at_port(observed, target, Direction::kReceive);
+    keep_better(target, too_little(check, where, severity, sum, most, "senders", group), targets);
   }
   add_kept(std::move(targets), all);
   return all;
@@ -104,11 +107,8 @@ Judged victim(const Check& check, const Observed& observed) {
       finding = make_finding(check, at_path(observed, sample->flow.from, sample->flow.to));
       // If hosts share cores, any load delays all flows.
       if (is_emulated(observed)) finding->severity = Severity::kInfo;
-      finding->unit = Unit::kRatio;
-      finding->value = ratio;
-      finding->expected = observed.policy.thresholds.victim_ratio;
-      finding->evidence.push_back(number_evidence("p99", finding->where, sample->latency->p99_us,
-                                                  alone_us, Unit::kMicroseconds));
+      set_number(*finding, Unit::kRatio, ratio, observed.policy.thresholds.victim_ratio);
+      add_number(*finding, "p99", sample->latency->p99_us, Unit::kMicroseconds, alone_us);
     }
     keep_better(std::pair(sample->flow.from, sample->flow.to), std::move(finding), paths);
   }
@@ -148,22 +148,13 @@ Judged judge_sums(const Check& check, const Observed& observed) {
     auto severity = severity_of_share(sum / most, observed.policy.thresholds.bisection_share, tcp);
     // Flows that a hash puts on the same uplinks leave others empty: see flows-meet.
     if (severity && sum >= kLeastHashed * most && any_meet(observed)) severity = Severity::kInfo;
-    std::optional<Finding> finding;
-    if (severity) {
-      const int rail = group.front()->flow.from.rail;
-      const bool one_rail = std::ranges::all_of(group, [&](const FlowSample* one) {
-        return one->flow.from.rail == rail && one->flow.to.rail == rail;
-      });
-      finding = make_finding(check, one_rail ? at_rail(rail) : Where{});
-      finding->severity = *severity;
-      finding->unit = Unit::kGbps;
-      finding->value = sum;
-      finding->expected = most;
-      finding->evidence.push_back(number_evidence(
-          "flows", finding->where, static_cast<double>(group.size()), kNoNumber, Unit::kCount));
-    }
-    keep_better(std::pair(group.front()->flow.from, group.front()->flow.to), std::move(finding),
-                runs);
+    const Flow& first = group.front()->flow;
+    const bool one_rail = std::ranges::all_of(group, [&](const FlowSample* one) {
+      return one->flow.from.rail == first.from.rail && one->flow.to.rail == first.from.rail;
+    });
+    const Where where = one_rail ? at_rail(first.from.rail) : Where{};
+    keep_better(std::pair(first.from, first.to),
+                too_little(check, where, severity, sum, most, "flows", group), runs);
   }
   add_kept(std::move(runs), all);
   return all;

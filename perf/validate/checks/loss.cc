@@ -73,14 +73,12 @@ void add_loads(const Observed& observed, const Loads& loads, Finding& finding) {
     const Interval interval = wilson(std::min(tally.lost, tally.packets), tally.packets,
                                      observed.policy.thresholds.confidence);
     const auto rate = [&](const std::string& what, double value) {
-      finding.evidence.push_back(
-          number_evidence(std::string(name) + what, finding.where, value, 0, Unit::kPerPacket));
+      add_number(finding, std::string(name) + what, value, Unit::kPerPacket, 0);
     };
     rate("", tally.rate());
     rate(".low", interval.low);
     rate(".high", interval.high);
-    finding.evidence.push_back(number_evidence(std::string(name) + ".packets", finding.where,
-                                               tally.packets, kNoNumber, Unit::kCount));
+    add_count(finding, std::string(name) + ".packets", tally.packets);
   };
   add("loss_at_low_load", loads.low);
   add("loss_at_full_load", loads.full);
@@ -100,12 +98,6 @@ bool is_slow(const Observed& observed, const Cause& cause) {
            other.port == cause.port &&
            (cause.place != CausePlace::kPath || other.peer == cause.peer);
   });
-}
-
-Severity by_rate(const Observed& observed, double low) {
-  const Thresholds& limits = observed.policy.thresholds;
-  if (low > limits.fail_loss) return Severity::kFail;
-  return low > limits.warn_loss ? Severity::kWarn : Severity::kInfo;
 }
 
 bool went_down(const Observed& observed, Port port) {
@@ -150,12 +142,10 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
     finding.high = interval.high;
   }
   if (!cause.of_flows) add_loads(observed, loads, finding);
-  for (const int label : cause.labels)
-    finding.evidence.push_back(
-        number_evidence("flow_label", finding.where, label, kNoNumber, Unit::kCount));
+  for (const int label : cause.labels) add_count(finding, "flow_label", label);
   if (is_of_flaps(observed, cause)) finding.explained_by = "link-flaps";
   if (lossless) return finding;
-  finding.severity = by_rate(observed, finding.low);
+  finding.severity = severity_of_loss(observed.policy.thresholds, finding.low);
   if (!under_load) return finding;
   // TCP fills a bottleneck until its queue drops: the whole fleet's, or that of a slow port.
   const bool by_design = slow || cause.place == CausePlace::kFleet;
@@ -208,8 +198,7 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   finding.value = tally.rate();
   finding.low = interval.low;
   finding.high = interval.high;
-  finding.evidence.push_back(
-      number_evidence("packets", finding.where, tally.packets, kNoNumber, Unit::kCount));
+  add_count(finding, "packets", tally.packets);
   for (const auto& [sender, receiver] : tally.paths) {
     if (finding.evidence.size() > 8) break;
     finding.evidence.push_back(text_evidence("path", at_path(observed, sender, receiver),
@@ -217,7 +206,7 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   }
   if (lossless) return finding;
   if (load != 0 || tally.paths.size() < kFewPaths) return std::nullopt;
-  finding.severity = by_rate(observed, finding.low);
+  finding.severity = severity_of_loss(observed.policy.thresholds, finding.low);
   // If the policy requests warnings, a loss below the failing level is reported as well.
   const Thresholds& limits = observed.policy.thresholds;
   if (finding.low <= (limits.warn_loss > 0 ? limits.warn_loss : limits.fail_loss))
@@ -259,17 +248,12 @@ std::vector<Finding> judge_incasts(const Check& check, const Observed& observed)
         make_finding(check, at_port(observed, odd.target, Direction::kReceive)));
     finding.severity = odd.rounds >= kLeastIncasts ? Severity::kWarn : Severity::kInfo;
     const Interval interval = wilson(odd.lost, odd.packets, confidence);
-    finding.unit = Unit::kPerPacket;
-    finding.value = odd.lost / odd.packets;
-    finding.expected = odd.baseline;
+    set_number(finding, Unit::kPerPacket, odd.lost / odd.packets, odd.baseline);
     finding.low = interval.low;
     finding.high = interval.high;
-    finding.evidence.push_back(number_evidence("loss_under_incast", finding.where, finding.value,
-                                               odd.baseline, Unit::kPerPacket));
-    finding.evidence.push_back(number_evidence("loss_under_incast.packets", finding.where,
-                                               odd.packets, kNoNumber, Unit::kCount));
-    finding.evidence.push_back(
-        number_evidence("incasts", finding.where, odd.rounds, kNoNumber, Unit::kCount));
+    add_number(finding, "loss_under_incast", finding.value, Unit::kPerPacket, odd.baseline);
+    add_count(finding, "loss_under_incast.packets", odd.packets);
+    add_count(finding, "incasts", odd.rounds);
   }
   return findings;
 }

@@ -131,22 +131,15 @@ std::map<int, std::vector<Seen>> seen_by_rail(const Observed& observed) {
   return rails;
 }
 
-// The severity of RDMA losses at a port: a class that may lose packets is judged by the rate.
-Severity severity_of_loss(const Check& check, const Observed& observed, const PortFacts& port,
-                          const Finding& finding) {
-  if (must_be_lossless(observed, port)) return check.severity;
-  const double low = finding.unit == Unit::kPerPacket ? finding.low : 1;
-  const Thresholds& limits = observed.policy.thresholds;
-  if (low > limits.fail_loss) return Severity::kFail;
-  return low > limits.warn_loss ? Severity::kWarn : Severity::kInfo;
-}
-
+// A class that may lose packets is judged by the rate.
 Finding loss_finding(const Check& check, const Observed& observed, const Seen& seen,
                      Direction direction, double events) {
   Finding finding = make_finding(check, at_port(*seen.host, *seen.port, direction));
   set_rate(finding, events, packets_of(*seen.port, direction),
            observed.policy.thresholds.confidence);
-  finding.severity = severity_of_loss(check, observed, *seen.port, finding);
+  if (!must_be_lossless(observed, *seen.port))
+    finding.severity = severity_of_loss(observed.policy.thresholds,
+                                        finding.unit == Unit::kPerPacket ? finding.low : 1);
   return finding;
 }
 
@@ -254,14 +247,12 @@ Judged out_of_sequence(const Check& check, const Observed& observed) {
 }
 
 Judged timeouts(const Check& check, const Observed& observed) {
-  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
-    if (!port.rdma) return std::nullopt;
-    return judge_counters(check, observed, host, port,
-                          {.names = kTimeouts,
-                           .direction = Direction::kTransmit,
-                           .required = is_mlx5(port),
-                           .per_packet = true});
-  });
+  return judge_counters(check, observed,
+                        {.names = kTimeouts,
+                         .direction = Direction::kTransmit,
+                         .required = is_mlx5,
+                         .per_packet = true},
+                        Asked::kRdma);
 }
 
 Judged rnr(const Check& check, const Observed& observed) {
@@ -276,14 +267,10 @@ Judged rnr(const Check& check, const Observed& observed) {
                                                 "hw.req_rx_rnr_retry_err",
                                                 "hw.resp_rx_outof_buf",
                                                 "hw.RnrNak"};
-  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
-    if (!port.rdma) return std::nullopt;
-    return judge_counters(check, observed, host, port,
-                          {.names = kNames,
-                           .direction = Direction::kReceive,
-                           .required = is_mlx5(port),
-                           .per_packet = true});
-  });
+  return judge_counters(
+      check, observed,
+      {.names = kNames, .direction = Direction::kReceive, .required = is_mlx5, .per_packet = true},
+      Asked::kRdma);
 }
 
 // Judges drops counted by class, and drops counted in total.
@@ -312,11 +299,9 @@ Outcome judge_rdma_discards(const Check& check, const Observed& observed, const 
   const Question in_class = {.names = names, .direction = Direction::kReceive, .per_packet = true};
   Outcome lost = judge_counters(check, observed, host, port, in_class);
   if (lost && !lost->empty()) return lost;
-  Outcome any = judge_counters(check, observed, host, port,
-                               {.names = kAny,
-                                .direction = Direction::kReceive,
-                                .required = is_mlx5(port),
-                                .per_packet = true});
+  Outcome any = judge_counters(
+      check, observed, host, port,
+      {.names = kAny, .direction = Direction::kReceive, .required = is_mlx5, .per_packet = true});
   if (!any) return lost;
   // If the counters of the lossless class show no loss, the drops were of other traffic.
   if (lost || !must_be_lossless(observed, port))

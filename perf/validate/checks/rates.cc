@@ -25,8 +25,7 @@ void doubt_remote_cores(const Observed& observed, const Cause& cause, Finding& f
   if (finding.where.kind != PlaceKind::kPort && finding.where.kind != PlaceKind::kHost) return;
   if (!host || !port || !has_remote_cores(*host, *port)) return;
   finding.unknown = true;
-  finding.evidence.push_back(
-      text_evidence("allowed_cpus", finding.where, host->allowed_cpus.value_or("")));
+  add_text(finding, "allowed_cpus", host->allowed_cpus.value_or(""));
 }
 
 // Downgrades a low rate that stops of the tester explain: a stop costs its own time, and as much
@@ -110,9 +109,7 @@ Judged drift(const Check& check, const Observed& observed) {
         rate ? d.now < limits.fail_rate * d.before : d.now > limits.fail_latency * d.before;
     if (far) finding.severity = Severity::kFail;
     if (d.name.ends_with(".p99_us")) finding.severity = Severity::kInfo;
-    finding.unit = rate ? Unit::kGbps : Unit::kMicroseconds;
-    finding.value = d.now;
-    finding.expected = d.before;
+    set_number(finding, rate ? Unit::kGbps : Unit::kMicroseconds, d.now, d.before);
     finding.score = kScore;
   }
   return all;
@@ -124,8 +121,8 @@ void excuse_by_streams(const Observed& observed, Finding& finding) {
   const double one = observed.samples.one_stream_gbps;
   if (one <= 0) return;
   finding.severity = Severity::kInfo;
-  finding.evidence.push_back(number_evidence("one_stream", {}, one, kNoNumber, Unit::kGbps));
-  finding.evidence.push_back(number_evidence("streams", {}, kMostStreams, kNoNumber, Unit::kCount));
+  add_number(finding, "one_stream", one, Unit::kGbps);
+  add_count(finding, "streams", kMostStreams);
 }
 
 // Compares the fleet with the declared or advertised rates, unless a cause already does.
@@ -170,11 +167,8 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   if (named) return all;
   Finding& finding = all.findings.emplace_back(make_finding(check, {}));
   if (share >= limits.fail_rate) finding.severity = Severity::kWarn;
-  finding.unit = Unit::kGbps;
-  finding.value = rate;
-  finding.expected = rate / share;
-  finding.evidence.push_back(
-      number_evidence("flows", {}, static_cast<double>(shares.size()), kNoNumber, Unit::kCount));
+  set_number(finding, Unit::kGbps, rate, rate / share);
+  add_count(finding, "flows", shares.size());
   excuse_by_streams(observed, finding);
   excuse_by_stops(observed, nullptr, share, finding);
   return all;
@@ -188,14 +182,11 @@ Judged rate_noise(const Check& check, const Observed& observed) {
   const double cut = smallest_rate_cut(observed.hosts, observed.samples, limits);
   if (cut > 0 && cut <= rate_cut_to_see(limits)) return {{}, 1, 1};
   Finding finding = make_unknown(check, {});
-  finding.unit = Unit::kShare;
-  finding.value = cut > 0 ? cut : 1;  // waits for a core may have hidden any cut
-  finding.expected = rate_cut_to_see(limits);
-  finding.evidence.push_back(number_evidence("noise", {}, graded.sigma, kNoNumber, Unit::kShare));
-  finding.evidence.push_back(number_evidence(
-      "flows", {}, static_cast<double>(graded.observations.size()), kNoNumber, Unit::kCount));
-  finding.evidence.push_back(
-      number_evidence("held_up", {}, static_cast<double>(graded.silent.size()), 0, Unit::kCount));
+  const double unseen = cut > 0 ? cut : 1;  // waits for a core may have hidden any cut
+  set_number(finding, Unit::kShare, unseen, rate_cut_to_see(limits));
+  add_number(finding, "noise", graded.sigma, Unit::kShare);
+  add_count(finding, "flows", graded.observations.size());
+  add_number(finding, "held_up", static_cast<double>(graded.silent.size()), Unit::kCount, 0);
   return {{finding}, 0, 1};
 }
 
@@ -217,8 +208,7 @@ Judged unstable_rate(const Check& check, const Observed& observed) {
     if (is_rate_of_cores(observed, cause)) finding.severity = Severity::kInfo;
     if (cause.share > 0) excuse_by_stops(observed, &cause, left, finding);
     const auto add = [&](const char* name, double value, Unit unit) {
-      if (value > 0)
-        finding.evidence.push_back(number_evidence(name, finding.where, value, kNoNumber, unit));
+      if (value > 0) add_number(finding, name, value, unit);
     };
     add(cause.of_flows ? "share_of_flows" : "share_of_time", cause.share, Unit::kShare);
     add("share.low", cause.share_low, Unit::kShare);

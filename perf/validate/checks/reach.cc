@@ -171,9 +171,7 @@ Judged path_mtu(const Check& check, const Observed& observed) {
         const bool failed = sample.failed_mtu && *sample.failed_mtu <= mtu;
         if (passed || !failed) return true;
         finding = make_finding(check, at_path(observed, sample.flow.from, sample.flow.to));
-        finding->unit = Unit::kBytes;
-        finding->value = sample.passed_mtu.value_or(0);
-        finding->expected = mtu;
+        set_number(*finding, Unit::kBytes, sample.passed_mtu.value_or(0), mtu);
         return true;
       });
   for (const Cause& cause : observed.causes)
@@ -204,7 +202,7 @@ Judged latency(const Check& check, const Observed& observed) {
     if (by_least) {
       if (cause.samples < 2)
         finding.severity = Severity::kInfo;  // one flow may have had no undisturbed ping
-      finding.evidence.push_back(text_evidence("of_each_flow", finding.where, "the fastest ping"));
+      add_text(finding, "of_each_flow", "the fastest ping");
     }
     all.findings.push_back(std::move(finding));
   }
@@ -240,10 +238,8 @@ Judged latency_tail(const Check& check, const Observed& observed) {
         all.findings.emplace_back(make_finding(check, at_host(host_name(observed, host))));
     const HostFacts* facts = host_of(observed, host);
     if (facts && facts->emulated) finding.severity = Severity::kInfo;
-    finding.unit = Unit::kRatio;
-    finding.value = ratio;
-    finding.expected = baseline;
-    finding.evidence.push_back(number_evidence("p99", finding.where, p99, 0, Unit::kMicroseconds));
+    set_number(finding, Unit::kRatio, ratio, baseline);
+    add_number(finding, "p99", p99, Unit::kMicroseconds, 0);
   }
   return all;
 }

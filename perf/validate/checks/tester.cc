@@ -27,15 +27,10 @@ Judged nothing_measured(const Check& check, const Observed& observed) {
              sample.flow.from.host != sample.flow.to.host;
   if (rates > 0) return {{}, 1, 1};
   Finding finding = make_unknown(check, {});
-  finding.unit = Unit::kCount;
-  finding.expected = 1;
-  const auto number = [&](const char* name, double value) {
-    finding.evidence.push_back(
-        number_evidence(name, finding.where, value, kNoNumber, Unit::kCount));
-  };
-  number("ranks", ranks);
-  number("hosts", static_cast<double>(observed.hosts.size()));
-  number("flows", static_cast<double>(observed.samples.flows.size()));
+  set_number(finding, Unit::kCount, 0, 1);
+  add_count(finding, "ranks", ranks);
+  add_count(finding, "hosts", observed.hosts.size());
+  add_count(finding, "flows", observed.samples.flows.size());
   return {{finding}, 0, 1};
 }
 
@@ -102,13 +97,10 @@ std::optional<Finding> stopped_finding(const Check& check, const HostFacts& host
   where.kind = PlaceKind::kTester;
   Finding finding = make_finding(check, where);
   if (share < kManyStops) finding.severity = Severity::kWarn;
-  finding.unit = Unit::kShare;
-  finding.value = share;
-  finding.evidence.push_back(
-      number_evidence("throttled", where, 1e6 * stops.throttled_s, kNoNumber, Unit::kMicroseconds));
-  finding.evidence.push_back(number_evidence("stops", where, stops.count, kNoNumber, Unit::kCount));
-  finding.evidence.push_back(number_evidence("longest_stop", where, 1e6 * stops.longest_s,
-                                             kNoNumber, Unit::kMicroseconds));
+  set_number(finding, Unit::kShare, share, 0);
+  add_number(finding, "throttled", 1e6 * stops.throttled_s, Unit::kMicroseconds);
+  add_count(finding, "stops", stops.count);
+  add_number(finding, "longest_stop", 1e6 * stops.longest_s, Unit::kMicroseconds);
   return finding;
 }
 
@@ -147,12 +139,9 @@ Judged tester_starved(const Check& check, const Observed& observed) {
     where.kind = PlaceKind::kTester;
     Finding& finding = all.findings.emplace_back(make_finding(check, where));
     if (!host.blind) finding.severity = Severity::kInfo;  // other flows sufficed
-    finding.unit = Unit::kShare;
-    finding.value = host.most;
-    finding.expected = kStarved;
+    set_number(finding, Unit::kShare, host.most, kStarved);
     if (const auto i = static_cast<std::size_t>(index); i < observed.hosts.size())
-      finding.evidence.push_back(
-          number_evidence("cores", where, observed.hosts[i].cores, kNoNumber, Unit::kCount));
+      add_count(finding, "cores", observed.hosts[i].cores);
   }
   return all;
 }
@@ -175,8 +164,7 @@ Judged port_not_measured(const Check& check, const Observed& observed) {
         }
         Finding& finding = all.findings.emplace_back(make_unknown(
             check, at_port(observed, port, sends ? Direction::kTransmit : Direction::kReceive)));
-        finding.unit = Unit::kCount;
-        finding.expected = 1;
+        set_number(finding, Unit::kCount, 0, 1);
       }
   return all;
 }
@@ -187,10 +175,8 @@ Judged probe_left_out(const Check& check, const Observed& observed) {
   if (observed.left_out.empty()) return all;
   all.judged = 0;
   Finding& finding = all.findings.emplace_back(make_unknown(check, {}));
-  finding.unit = Unit::kCount;
-  finding.value = static_cast<double>(observed.left_out.size());
-  for (const Probe probe : observed.left_out)
-    finding.evidence.push_back(text_evidence("probe", {}, std::string(name(probe))));
+  set_number(finding, Unit::kCount, static_cast<double>(observed.left_out.size()), 0);
+  for (const Probe probe : observed.left_out) add_text(finding, "probe", name(probe));
   return all;
 }
 
@@ -242,7 +228,7 @@ Judged collective_wrong(const Check& check, const Observed& observed) {
   }
   Finding untested = make_unknown(check, {});
   for (const auto& [collective, tested] : ran)
-    if (!tested) untested.evidence.push_back(text_evidence("left_out", {}, collective));
+    if (!tested) add_text(untested, "left_out", collective);
   if (!untested.evidence.empty()) all.findings.push_back(std::move(untested));
   return all;
 }
@@ -261,12 +247,9 @@ Judged busbw(const Check& check, const Observed& observed) {
     // Emulated hosts share the cores that copy, and the model of latencies and cores is too
     // coarse for a warning.
     if (emulated || !result.held_by_links()) finding.severity = Severity::kInfo;
-    finding.unit = Unit::kGbps;
-    finding.value = result.busbw_gbps;
-    finding.expected = result.predicted_busbw_gbps;
-    finding.evidence.push_back(text_evidence("collective", {}, result.collective));
-    if (!result.limiting_link.empty())
-      finding.evidence.push_back(text_evidence("limiting_link", {}, result.limiting_link));
+    set_number(finding, Unit::kGbps, result.busbw_gbps, result.predicted_busbw_gbps);
+    add_text(finding, "collective", result.collective);
+    if (!result.limiting_link.empty()) add_text(finding, "limiting_link", result.limiting_link);
   }
   return all;
 }

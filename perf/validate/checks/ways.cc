@@ -85,15 +85,11 @@ Judged cross_rail(const Check& check, const Observed& observed) {
     if (sample->reached && !slow(flow)) continue;
     Finding& finding =
         all.findings.emplace_back(make_finding(check, at_path(observed, flow.from, flow.to)));
-    finding.unit = Unit::kGbps;
-    finding.value = sample->reached ? sample->gbps() : 0;
-    finding.expected = most;
+    set_number(finding, Unit::kGbps, sample->reached ? sample->gbps() : 0, most);
     if (sample->reached && sample->gbps() >= limits.fail_rate * most)
       finding.severity = Severity::kInfo;
-    finding.evidence.push_back(
-        number_evidence("to_rail", finding.where, flow.to.rail, 0, Unit::kCount));
-    if (!sample->error.empty())
-      finding.evidence.push_back(text_evidence("error", finding.where, sample->error));
+    add_number(finding, "to_rail", flow.to.rail, Unit::kCount, 0);
+    if (!sample->error.empty()) add_text(finding, "error", sample->error);
   }
   return all;
 }
@@ -119,11 +115,8 @@ Judged loopback(const Check& check, const Observed& observed) {
     if (sample->gbps() >= kLeastLoopback * most || !slow(sample->flow)) continue;
     Finding& finding =
         all.findings.emplace_back(make_finding(check, at_port(observed, sample->flow.from)));
-    finding.unit = Unit::kGbps;
-    finding.value = sample->gbps();
-    finding.expected = most;
-    finding.evidence.push_back(
-        number_evidence("to_rail", finding.where, sample->flow.to.rail, 0, Unit::kCount));
+    set_number(finding, Unit::kGbps, sample->gbps(), most);
+    add_number(finding, "to_rail", sample->flow.to.rail, Unit::kCount, 0);
   }
   return all;
 }
@@ -150,14 +143,11 @@ Judged entropy(const Check& check, const Observed& observed) {
     for (const auto& [label, rate] : labels) rates.push_back(rate);
     const double baseline = median_of(rates);
     Finding finding = make_finding(check, at_path(observed, path.first, path.second));
-    finding.unit = Unit::kGbps;
-    finding.expected = baseline;
-    finding.value = baseline;
+    set_number(finding, Unit::kGbps, baseline, baseline);
     for (const auto& [label, rate] : labels) {
       if (rate >= least * baseline || !slow({path.first, path.second, 1, label})) continue;
       finding.value = std::min(finding.value, rate);
-      finding.evidence.push_back(number_evidence(fmt::format("label_{}", label), finding.where,
-                                                 rate, baseline, Unit::kGbps));
+      add_number(finding, fmt::format("label_{}", label), rate, Unit::kGbps, baseline);
     }
     if (!finding.evidence.empty()) all.findings.push_back(std::move(finding));
   }
@@ -188,12 +178,9 @@ Judged flows_meet(const Check& check, const Observed& observed) {
     const Chance& chance = graded.chances[static_cast<std::size_t>(rail)];
     if (!chance.meet) continue;
     Finding& finding = all.findings.emplace_back(make_finding(check, at_rail(rail)));
-    finding.unit = Unit::kShare;
-    finding.value = chance.beside_others;
-    finding.evidence.push_back(
-        number_evidence("flows_alone", finding.where, rails[rail].all, kNoNumber, Unit::kCount));
-    finding.evidence.push_back(
-        number_evidence("fast_alone", finding.where, rails[rail].fast, kNoNumber, Unit::kCount));
+    set_number(finding, Unit::kShare, chance.beside_others, 0);
+    add_count(finding, "flows_alone", rails[rail].all);
+    add_count(finding, "fast_alone", rails[rail].fast);
   }
   return all;
 }

@@ -1,4 +1,4 @@
-// The greedy cover: candidates, their fits, and the loop that takes the best one.
+// The greedy cover: candidates, and the loop that takes the best one.
 #include "perf/validate/locate/attribution.h"
 
 #include <algorithm>
@@ -8,27 +8,11 @@
 #include <numeric>
 #include <queue>
 
+#include "perf/validate/locate/fit.h"
 #include "perf/validate/locate/power.h"
-#include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {
-
-constexpr double kAgreeGraded = 0.75;  // fraction of a place's flows that must be bad
-constexpr double kAgreeCounted = 0.6;
-constexpr double kAgreeWide = 0.9;      // for a rail or fleet: two bad ports of five are no rail
-constexpr double kHuber = 2;            // in sigmas; further out, evidence grows linearly
-constexpr std::size_t kLeastPaths = 4;  // of a place, to judge it without its worst path
-constexpr double kTelling = 3;          // expected events from which a flow would show the fault
-
-constexpr double kMostFast = 0.05;  // fast flows of a bad end, at most, on rails with collisions
-constexpr double kOneOfMany = 0.1;  // least probability that a hash picks a given link of a path
-
-struct Fit {
-  bool valid = false;
-  double level = 0, low = 0, high = 0, gain = 0, confidence = 0;
-  int flows = 0;
-};
 
 struct Candidate {
   CausePlace place;
@@ -44,11 +28,6 @@ struct Explanation {
   double score = 0;
 };
 
-double huber(double z) {
-  const double a = std::abs(z);
-  return a <= kHuber ? a * a / 2 : kHuber * (a - kHuber / 2);
-}
-
 class Attribution {
  public:
   Attribution(const Shape& shape, std::span<const Observation> observations, const Scale& scale)
@@ -56,23 +35,24 @@ class Attribution {
         observations_(observations),
         scale_(scale),
         covered_(observations.size(), 0),
-        places_(kJudged) {
+        fitter_(shape, observations, scale, kJudged) {
     add_ends();
     add_paths();
     // A port's events are few per direction; both directions together are more significant.
     if (scale.counted && scale.directed) add_wholes(CausePlace::kPort);
   }
   void add_hosts() { add_wholes(CausePlace::kHost); }
-  void set_places(double places) { places_ = places; }  // number tested in total
-  double places() const { return places_; }
+  void set_places(double places) { fitter_.set_places(places); }  // number tested in total
+  double places() const { return fitter_.places(); }
   Explanation explain(bool groups);
   double score_if_unsure();  // includes places that are likelier than chance but not certain
   Explanation explain_as_one(CausePlace place, int rail);  // a rail or the fleet
 
  private:
-  const Observation& observation(int s) const { return observations_[static_cast<std::size_t>(s)]; }
-  bool bad(const Observation& s) const {
-    return scale_.counted ? s.value > 0 : s.value >= scale_.threshold;
+  const Observation& observation(int s) const { return fitter_.observation(s); }
+  bool bad(const Observation& s) const { return fitter_.bad(s); }
+  Fit fit(const Candidate& candidate) const {
+    return fitter_.fit(candidate.place, candidate.port, open(candidate));
   }
   void add_ends();
   void add_paths();
@@ -80,10 +60,6 @@ class Attribution {
   void take_groups(Explanation& told);
   void take_greedily(Explanation& told);
   std::vector<int> open(const Candidate& candidate) const;
-  Fit fit(const Candidate& candidate, const std::vector<int>& observations) const;
-  Fit fit_graded(const std::vector<int>& observations, CausePlace place) const;
-  bool by_chance(const std::vector<int>& observations, CausePlace place) const;
-  Fit fit_counted(const std::vector<int>& observations, CausePlace place) const;
   void take(const Candidate& candidate, const Fit& fit, Explanation& told);
 
   const Shape& shape_;
@@ -91,8 +67,7 @@ class Attribution {
   const Scale& scale_;
   std::vector<char> covered_;
   std::vector<Candidate> candidates_;
-  double places_;  // number tested; for Bonferroni
-  bool unsure_ = false;
+  Fitter fitter_;
 };
 
 // Adds the ends with at least one bad flow.
@@ -116,7 +91,7 @@ void Attribution::add_ends() {
                                               : CausePlace::kReceive;
     candidates_.push_back({place, static_cast<int>(e % ports), -1, std::move(ends[e]), {}});
   }
-  places_ += kJudged * static_cast<double>(ends.size());
+  set_places(places() + kJudged * static_cast<double>(ends.size()));
 }
 
 // Adds the paths with at least one bad flow, each with all its flows.
@@ -142,7 +117,7 @@ void Attribution::add_paths() {
                            ends.second,
                            std::move(observations),
                            {}});
-  places_ += kJudged * static_cast<double>(observations_.size());
+  set_places(places() + kJudged * static_cast<double>(observations_.size()));
 }
 
 // Adds the ports or hosts with a bad flow, with the flows of both directions.
@@ -156,7 +131,7 @@ void Attribution::add_wholes(CausePlace place) {
   for (int i = 0; i < static_cast<int>(observations_.size()); ++i)
     for (const int end : {whole(observation(i).from), whole(observation(i).to)})
       if (const auto found = wholes.find(end); found != wholes.end()) found->second.push_back(i);
-  places_ += kJudged * (place == CausePlace::kPort ? shape_.ports() : shape_.hosts);
+  set_places(places() + kJudged * (place == CausePlace::kPort ? shape_.ports() : shape_.hosts));
   for (auto& [end, observations] : wholes)
     candidates_.push_back({place, end, -1, std::move(observations), {}});
 }
@@ -166,147 +141,6 @@ std::vector<int> Attribution::open(const Candidate& candidate) const {
   for (const int s : candidate.observations)
     if (!covered_[static_cast<std::size_t>(s)]) observations.push_back(s);
   return observations;
-}
-
-// Whether chance explains the place's flows, given the number of places. One fast flow rules out a
-// path: its other flows were slow because of collisions. An end is bad if few of its flows are fast
-// and more of them are slow than chance explains (Chernoff).
-bool Attribution::by_chance(const std::vector<int>& observations, CausePlace place) const {
-  std::map<int, double> labels;  // repeats of a flow take the same link, so each label counts once
-  double share = 0, chance = 0;  // fraction of bad flows, observed and expected by chance
-  double fast = 0;
-  for (const int s : observations) {
-    if (observation(s).chance <= 0) return false;
-    double& least = labels.try_emplace(observation(s).label, 1).first->second;
-    least = std::min(least, std::max(kOneOfMany, observation(s).chance));
-    share += bad(observation(s)) / static_cast<double>(observations.size());
-    fast +=
-        (observation(s).value < scale_.threshold / 2) / static_cast<double>(observations.size());
-    chance += observation(s).chance / static_cast<double>(observations.size());
-  }
-  const auto places = static_cast<double>(observations_.size());
-  double all = 1;
-  for (const auto& [label, least] : labels) all *= least;
-  if (place == CausePlace::kPath) return share < 1 || places * all > kFalseAlarm;
-  if (share <= chance || fast > kMostFast) return true;
-  const double divergence = share * std::log(share / chance) +
-                            (share < 1 ? (1 - share) * std::log((1 - share) / (1 - chance)) : 0);
-  return places * std::exp(-divergence * static_cast<double>(observations.size())) > kFalseAlarm;
-}
-
-// Level: the median; for an even count, the better of the middle two.
-Fit Attribution::fit_graded(const std::vector<int>& observations, CausePlace place) const {
-  Fit fit;
-  if (place != CausePlace::kGroup && !observations.empty() && by_chance(observations, place))
-    return fit;
-  // How much more this end may carry than the other end of the flow allows.
-  const auto spare = [&](int s) {
-    if (place == CausePlace::kTransmit) return observation(s).from_spare;
-    return place == CausePlace::kReceive ? observation(s).to_spare : 0.0;
-  };
-  std::vector<double> values;
-  for (const int s : observations) {
-    if (bad(observation(s)))
-      values.push_back(observation(s).value + spare(s));
-    else if (place != CausePlace::kGroup && spare(s) <= 0)
-      values.push_back(observation(s).value);
-  }
-  if (values.empty()) return fit;
-  const auto k = static_cast<double>(values.size());
-  fit.flows = static_cast<int>(values.size());
-  fit.level = quantile(values, 0.5);
-  const double error = median_error(scale_.sigma, values.size(), scale_.baseline_error);
-  int agree = 0;
-  for (const double value : values) agree += value > fit.level / 2;
-  for (const int s : observations) {
-    const double predicted = std::max(0.0, fit.level - spare(s));
-    fit.gain += huber(observation(s).value / scale_.sigma) -
-                huber((observation(s).value - predicted) / scale_.sigma);
-  }
-  const double agreeing = agree / k, z = fit.level / error;
-  const double noise = std::min(1.0, places_ * normal_tail(z));
-  fit.valid = fit.level >= scale_.threshold && noise <= kFalseAlarm && agreeing >= kAgreeGraded;
-  const double half = error * normal_quantile(0.5 + scale_.confidence / 2);
-  fit.low = fit.level - half;
-  fit.high = fit.level + half;
-  fit.confidence = agreeing * (1 - noise) * (1 - std::pow(scale_.transient, k));
-  return fit;
-}
-
-// Level: events per trial.
-Fit Attribution::fit_counted(const std::vector<int>& observations, CausePlace place) const {
-  Fit fit;
-  std::vector<int> flows = observations;
-  double events = 0, trials = 0;
-  const auto count = [&] {
-    events = trials = 0;
-    for (const int s : flows) {
-      events += observation(s).value;
-      trials += observation(s).trials;
-    }
-    fit.level = trials > 0 ? events / trials : 0;
-  };
-  count();
-  if (events <= 0) return fit;
-  const bool many =
-      std::ranges::all_of(observations, [&](int s) { return observation(s).trials > 1; });
-  double together = many ? dispersion(observations_, flows, fit.level) : 1;
-  std::map<std::pair<int, int>, double> excess;  // by path
-  for (const int s : observations)
-    excess[{observation(s).from, observation(s).to}] +=
-        observation(s).value - fit.level * observation(s).trials;
-  if (together > 1 && excess.size() >= kLeastPaths) {
-    // A fault of the place shows without its worst path, too, which may have another fault.
-    const auto worst =
-        std::ranges::max_element(excess, {}, [](const auto& path) { return path.second; })->first;
-    std::erase_if(
-        flows, [&](int s) { return std::pair(observation(s).from, observation(s).to) == worst; });
-    count();
-    if (events <= 0) return fit;
-    together = dispersion(observations_, flows, fit.level);
-  }
-  events /= together;
-  trials /= together;
-  const double mean = trials * scale_.background;
-  if (events <= mean) return fit;
-  fit.gain = poisson_gain(events, mean);
-  int telling = 0, agree = 0, with_events = 0;
-  for (const int s : observations) {
-    with_events += observation(s).value > 0;
-    if (observation(s).trials > 1 && fit.level * observation(s).trials < kTelling) continue;
-    ++telling;
-    agree += observation(s).value > 0;
-  }
-  const bool unanimous = telling == 0 || place == CausePlace::kGroup;
-  const bool wide = place == CausePlace::kRail || place == CausePlace::kFleet;
-  const double agreeing = unanimous ? 1 : static_cast<double>(agree) / telling;
-  const double noise = std::min(1.0, places_ * std::exp(-fit.gain));
-  const Interval interval = wilson(events, trials, scale_.confidence);
-  fit.flows = std::max(with_events, telling);
-  fit.low = interval.low;
-  fit.high = interval.high;
-  const bool sure = noise <= kFalseAlarm && fit.low > scale_.threshold;
-  fit.valid = (unsure_ ? noise < 1 : sure) && agreeing >= (wide ? kAgreeWide : kAgreeCounted);
-  fit.confidence = agreeing * (1 - noise) * (1 - std::pow(scale_.transient, fit.flows));
-  return fit;
-}
-
-// An end that was measured with a single partner cannot be distinguished from the path.
-Fit Attribution::fit(const Candidate& candidate, const std::vector<int>& observations) const {
-  if (observations.empty()) return {};
-  const bool end = candidate.place == CausePlace::kTransmit ||
-                   candidate.place == CausePlace::kReceive ||
-                   candidate.place == CausePlace::kPort || candidate.place == CausePlace::kHost;
-  const auto partner = [&](int s) {
-    const int from = shape_.port(observation(s).from).host,
-              to = shape_.port(observation(s).to).host;
-    return from == shape_.port(candidate.port).host ? to : from;
-  };
-  if (end && std::ranges::all_of(observations,
-                                 [&](int s) { return partner(s) == partner(observations[0]); }))
-    return {};
-  return scale_.counted ? fit_counted(observations, candidate.place)
-                        : fit_graded(observations, candidate.place);
 }
 
 // Marks the place's flows as covered, except those that are much worse than the place explains.
@@ -328,7 +162,7 @@ void Attribution::take(const Candidate& candidate, const Fit& fit, Explanation& 
   if (candidate.place == CausePlace::kRail) place.port = {0, candidate.port};
   if (candidate.peer >= 0) place.peer = shape_.port(candidate.peer);
   told.places.push_back(std::move(place));
-  told.score += fit.gain - std::log(places_);
+  told.score += fit.gain - std::log(places());
 }
 
 void Attribution::take_groups(Explanation& told) {
@@ -341,7 +175,7 @@ void Attribution::take_groups(Explanation& told) {
     Candidate candidate{CausePlace::kGroup, group.ports.front(), -1, group.observations, {}};
     for (const int port : group.ports) candidate.group.push_back(shape_.port(port));
     for (const int s : group.observations) looks[static_cast<std::size_t>(s)] = Look::kSetAside;
-    const Fit found = fit(candidate, open(candidate));
+    const Fit found = fit(candidate);
     if (found.valid) take(candidate, found, told);
   }
 }
@@ -351,13 +185,12 @@ void Attribution::take_greedily(Explanation& told) {
   using Entry = std::pair<double, std::size_t>;  // gain, candidate
   std::priority_queue<Entry> queue;
   for (std::size_t c = 0; c < candidates_.size(); ++c)
-    if (const Fit found = fit(candidates_[c], open(candidates_[c])); found.valid)
-      queue.push({found.gain, c});
+    if (const Fit found = fit(candidates_[c]); found.valid) queue.push({found.gain, c});
   // Gains only fall as flows are covered, so a candidate that is still first after a refit is best.
   while (!queue.empty()) {
     const auto [gain, c] = queue.top();
     queue.pop();
-    const Fit found = fit(candidates_[c], open(candidates_[c]));
+    const Fit found = fit(candidates_[c]);
     if (!found.valid) continue;
     if (!queue.empty() && found.gain < queue.top().first)
       queue.push({found.gain, c});
@@ -375,9 +208,9 @@ Explanation Attribution::explain(bool groups) {
 }
 
 double Attribution::score_if_unsure() {
-  unsure_ = true;
+  fitter_.set_unsure(true);
   const double score = explain(false).score;
-  unsure_ = false;
+  fitter_.set_unsure(false);
   return score;
 }
 
@@ -385,7 +218,8 @@ Explanation Attribution::explain_as_one(CausePlace place, int rail) {
   Candidate whole{place, rail, -1, std::vector<int>(observations_.size()), {}};
   std::iota(whole.observations.begin(), whole.observations.end(), 0);
   Explanation told;
-  if (const Fit found = fit(whole, whole.observations); found.valid) take(whole, found, told);
+  if (const Fit found = fitter_.fit(place, rail, whole.observations); found.valid)
+    take(whole, found, told);
   return told;
 }
 

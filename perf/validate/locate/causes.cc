@@ -10,6 +10,7 @@
 
 #include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/power.h"
+#include "perf/validate/probes/goodput.h"
 
 namespace weft::fabric {
 namespace {
@@ -207,6 +208,10 @@ bool passes(const Cause& cause, Port from, Port to) {
   return false;
 }
 
+namespace {
+
+// Whether every flow of `inner` crosses `outer`, and both are of similar size: for example, a port
+// and a direction of that port, but not a rail and a port.
 bool same_place(const Cause& outer, const Cause& inner) {
   const auto size = [](CausePlace place) {
     switch (place) {
@@ -254,7 +259,25 @@ bool same_place(const Cause& outer, const Cause& inner) {
   return false;
 }
 
-namespace {
+// Whether the rate is about what a transport reaches with this loss: go-back-N, or TCP, whose
+// implementations stay within a factor of two of Mathis' formula.
+bool explains_rate(const std::vector<FleetHost>& hosts, const Samples& samples, const Cause& loss,
+                   const Cause& rate) {
+  double rtt_us = 20;
+  for (const FlowSample& sample : samples.flows)
+    if (sample.min_rtt_us && passes(rate, sample.flow.from, sample.flow.to)) {
+      rtt_us = *sample.min_rtt_us;
+      break;
+    }
+  const int mtu = hosts[static_cast<std::size_t>(rate.port.host)]
+                      .ports[static_cast<std::size_t>(rate.port.rail)]
+                      .mtu;
+  const double bytes = mtu > 0 ? mtu : 1500;
+  const double window = rate.expected * rtt_us * 1e3 / 8 / bytes;
+  const double predicted = std::min({1.0, go_back_n_goodput(loss.value, window),
+                                     mathis_gbps(loss.value, bytes, rtt_us) / rate.expected});
+  return rate.value / rate.expected >= predicted * (predicted > 0.9 ? 0.9 : 0.5);
+}
 
 // Calls visit(sample, slow) for the kRate flows whose rate counts.
 template <typename Visit>
@@ -266,6 +289,27 @@ void each_rate(const std::vector<FleetHost>& hosts, const Samples& samples,
 }
 
 }  // namespace
+
+void drop_consequences(const std::vector<FleetHost>& hosts, const Samples& samples,
+                       std::vector<Cause>& causes) {
+  const std::vector<Cause> all = causes;
+  std::erase_if(causes, [&](const Cause& cause) {
+    return std::ranges::any_of(all, [&](const Cause& other) {
+      if (other.kind == cause.kind || !same_place(other, cause)) return false;
+      if (cause.kind == CauseKind::kRate) {
+        if (other.kind == CauseKind::kLoss && !other.loaded_only)
+          return explains_rate(hosts, samples, other, cause);
+        return other.kind == CauseKind::kLatency || other.kind == CauseKind::kMtu ||
+               other.kind == CauseKind::kUnstable;
+      }
+      // A port that is too slow, or intermittently down, loses what it cannot carry.
+      if (cause.kind == CauseKind::kLoss)
+        return (cause.loaded_only && other.kind == CauseKind::kRate) ||
+               other.kind == CauseKind::kUnstable;
+      return false;
+    });
+  });
+}
 
 std::vector<Spread> find_spreads(const std::vector<FleetHost>& hosts, const Samples& samples,
                                  const std::vector<Cause>& causes, const Thresholds& thresholds) {

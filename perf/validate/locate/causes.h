@@ -22,9 +22,9 @@ void unite_paths(std::vector<Place>& places);
 // Whether flows from -> to cross the place of the cause.
 bool passes(const Cause& cause, Port from, Port to);
 
-// Whether every flow of `inner` crosses `outer`, and both are of similar size: for example, a port
-// and a direction of that port, but not a rail and a port.
-bool same_place(const Cause& outer, const Cause& inner);
+// Drops causes that others explain: the low rate of a port that loses packets.
+void drop_consequences(const std::vector<FleetHost>& hosts, const Samples& samples,
+                       std::vector<Cause>& causes);
 
 // A slow receiver whose congestion spreads to flows to other ports, as when PFC pauses whole links:
 // these are slow in rounds with a flow to the receiver, and fast in other rounds.

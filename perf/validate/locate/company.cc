@@ -2,8 +2,10 @@
 #include "perf/validate/locate/company.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -89,6 +91,33 @@ std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
     chances[rail].meet = share >= kMeet + 2 * moments[rail].share();
   }
   return chances;
+}
+
+std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                       const Thresholds& thresholds) {
+  std::set<const FlowSample*> met;
+  const Graded graded = rate_observations(hosts, samples, thresholds);
+  if (std::ranges::none_of(graded.chances, &Chance::meet)) return met;
+  const Company company(samples);
+  std::vector<char> fast(samples.flows.size(), 0);
+  for (const Observation& s : graded.observations)
+    fast[static_cast<std::size_t>(s.flow)] = s.value < -std::log(thresholds.warn_rate);
+  for (std::size_t f = 0; f < samples.flows.size(); ++f) {
+    const FlowSample& sample = samples.flows[f];
+    const auto rail = static_cast<std::size_t>(sample.flow.from.rail);
+    if (samples.probe_of(sample) == Probe::kRate && sample.flow.from.rail == sample.flow.to.rail &&
+        graded.chances[rail].meet && !fast[f] && !company.alone(sample))
+      met.insert(&sample);
+  }
+  return met;
+}
+
+void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
+              const Thresholds& thresholds, std::vector<Observation>& losses) {
+  const std::set<const FlowSample*> met = met_others(hosts, samples, thresholds);
+  std::erase_if(losses, [&](const Observation& s) {
+    return met.contains(&samples.flows[static_cast<std::size_t>(s.flow)]);
+  });
 }
 
 double chance_of_all(std::vector<std::pair<double, double>> looks) {

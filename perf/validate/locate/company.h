@@ -3,10 +3,13 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "perf/validate/facts/policy.h"
 #include "perf/validate/locate/attribution.h"
+#include "perf/validate/probes/fabric.h"
 #include "perf/validate/probes/samples.h"
 
 namespace weft::fabric {
@@ -35,6 +38,13 @@ inline constexpr double kLeastChance = 0.005;
 // the ports does not affect the result.
 std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
                                const std::vector<Observation>& observations, double bad_level);
+
+// Slow flows at full speed that may have collided with others, on rails with collisions.
+std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                       const Thresholds& thresholds);
+// Drops the losses of these flows: collisions lose packets by design.
+void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
+              const Thresholds& thresholds, std::vector<Observation>& losses);
 
 // The probability that a healthy place has all of these bad samples: (time, probability).
 double chance_of_all(std::vector<std::pair<double, double>> looks);

@@ -27,8 +27,6 @@ constexpr double kHealthyHard = 3e-4;    // likewise, of samples that stall or l
 constexpr double kFalseName = 1e-3;      // per run, over all places
 constexpr double kSteady = 0.25;         // fraction of good samples below which a fault is steady
 constexpr std::size_t kSteadyLooks = 3;  // of a path or an end, at least
-constexpr int kRepeats = 5;              // of bad and of good flows, to decide bound_of()
-constexpr double kSameAgain = 0.85;      // fraction of repeats with the same result
 constexpr int kTogether = 3;             // flows of a rail bad at once that have a common reason
 constexpr double kCommon = 0.5;          // fraction of bad flows from which a shared kernel stalled
 
@@ -52,18 +50,6 @@ struct Decision {
   double llr = 0;
   Intermittent told;
 };
-
-// Log of the slowdown of a flow that its ends' waits for a core explain.
-double level_of_waits(const FlowSample& sample) {
-  return -std::log(std::max(1e-3, (1 - sample.sender_starved) * (1 - sample.receiver_starved)));
-}
-
-// A TCP flow that stalled without packet loss waited for acknowledgments: the fault is on the
-// reverse path, from the receiver to the sender.
-bool lost_acknowledgements(const FlowSample& sample) {
-  return sample.reached && sample.packets && sample.retransmits.value_or(1) == 0 &&
-         (waited_for_timer(sample) || ended_still(sample));
-}
 
 class Watcher {
  public:
@@ -123,7 +109,8 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
     look.level = by_flow[f] ? by_flow[f]->value : look.still ? bad_level_ : 0;
     look.bad = look.hard || look.level >= bad_level_;
     // Waits for a core may explain a slow flow.
-    if (look.bad && !look.hard && look.level - level_of_waits(sample) < bad_level_) continue;
+    if (look.bad && !look.hard && look.level + std::log(share_without_waits(sample)) < bad_level_)
+      continue;
     if (look.bad && lost_acknowledgements(sample)) std::swap(look.from, look.to);
     look.gbps = sample.reached ? sample.gbps() : 0;
     if (look.still) look.gbps = sample.lowest_gbps();
@@ -258,11 +245,9 @@ std::vector<Subject> Watcher::subjects() const {
   for (const TimedLook& look : looks_)
     if (look.bad)
       hit[static_cast<std::size_t>(look.from)] = hit[static_cast<std::size_t>(look.to)] = 1;
-  const auto touches = [&](const TimedLook& look) {
-    return hit[static_cast<std::size_t>(look.from)] || hit[static_cast<std::size_t>(look.to)];
-  };
   for (int l = 0; l < static_cast<int>(looks_.size()); ++l) {
-    if (!touches(at(l))) continue;
+    const auto from = static_cast<std::size_t>(at(l).from), to = static_cast<std::size_t>(at(l).to);
+    if (!hit[from] && !hit[to]) continue;
     for (const auto& place : places_of(at(l)))
       if (const auto found = all.find(place); found != all.end()) found->second.push_back(l);
   }
@@ -403,54 +388,12 @@ std::vector<Intermittent> Watcher::run() {
   return named;
 }
 
-using Identity = std::tuple<Port, Port, int>;
-
-// Samples of each labeled flow, in order; true: bad. The first classifies the flow.
-std::map<Identity, std::vector<bool>> by_identity(const Intermittent& place) {
-  std::map<Identity, std::vector<bool>> flows;
-  for (const auto& [flow, bad] : place.flows)
-    if (flow.label > 0) flows[{flow.from, flow.to, flow.label}].push_back(bad);
-  return flows;
-}
-
 }  // namespace
 
 std::vector<Intermittent> find_intermittent(const std::vector<FleetHost>& hosts,
                                             const Samples& samples, const Thresholds& thresholds,
                                             const Ignored& ignored) {
   return Watcher(hosts, samples, thresholds, ignored).run();
-}
-
-Bound bound_of(const Intermittent& place) {
-  std::pair<double, double> bad, good;  // repeats that are bad, all repeats
-  for (const auto& [identity, looks] : by_identity(place)) {
-    auto& [again, all] = looks.front() ? bad : good;
-    all += static_cast<double>(looks.size() - 1);
-    again += static_cast<double>(std::count(looks.begin() + 1, looks.end(), true));
-  }
-  if (bad.second < kRepeats || good.second < kRepeats) return Bound::kUnknown;
-  const bool same =
-      bad.first >= kSameAgain * bad.second && good.first <= (1 - kSameAgain) * good.second;
-  return same ? Bound::kFlows : Bound::kTime;
-}
-
-// Alternates between bad and good flows, so that a long spell is not mistaken for a bad flow.
-std::vector<Flow> flows_to_repeat(const Intermittent& place) {
-  if (bound_of(place) != Bound::kUnknown) return {};
-  std::vector<Flow> once[2];
-  std::size_t repeats[2] = {0, 0};
-  for (const auto& [identity, looks] : by_identity(place)) {
-    const auto& [from, to, label] = identity;
-    const int sort = looks.front();
-    if (looks.size() > 1)
-      repeats[sort] += looks.size() - 1;
-    else
-      once[sort].push_back({from, to, 1, label});
-  }
-  const int first = repeats[1] <= repeats[0];
-  std::vector<Flow> flows = once[first];
-  flows.insert(flows.end(), once[1 - first].begin(), once[1 - first].end());
-  return flows;
 }
 
 }  // namespace weft::fabric

@@ -43,11 +43,4 @@ std::vector<Intermittent> find_intermittent(const std::vector<FleetHost>& hosts,
                                             const Samples& samples, const Thresholds& thresholds,
                                             const Ignored& ignored);
 
-// Whether bad samples of the place depend on time or on the flow, decided by repeats of the same
-// source ports. kUnknown: too few repeats.
-enum class Bound { kUnknown, kTime, kFlows };
-Bound bound_of(const Intermittent& place);
-std::vector<Flow> flows_to_repeat(
-    const Intermittent& place);  // whose repeats would decide; empty: already decided
-
 }  // namespace weft::fabric

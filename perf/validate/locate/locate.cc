@@ -11,7 +11,6 @@
 #include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/ways.h"
-#include "perf/validate/probes/goodput.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -53,7 +52,7 @@ class Locator {
     latencies(false);
     latencies(true);
     rates();
-    drop_consequences();
+    drop_consequences(hosts_, samples_, causes_);
     std::ranges::stable_sort(
         causes_, [](const Cause& a, const Cause& b) { return a.confidence > b.confidence; });
     return std::move(causes_);
@@ -103,8 +102,6 @@ class Locator {
   void latencies(bool p99);
   void rates();
   void unstable();
-  void drop_consequences();
-  bool explains_rate(const Cause& loss, const Cause& rate) const;
   std::vector<Place> slow_rails(const Graded& graded, double reference, double threshold) const;
   void add_rate(const Place& place, const Graded& graded, bool absolute);
 
@@ -372,42 +369,6 @@ void Locator::unstable() {
         cause.labels.push_back(flow.label);
     causes_.push_back(cause);
   }
-}
-
-// Whether the rate is about what a transport reaches with this loss: go-back-N, or TCP, whose
-// implementations stay within a factor of two of Mathis' formula.
-bool Locator::explains_rate(const Cause& loss, const Cause& rate) const {
-  double rtt_us = 20;
-  for (const FlowSample& sample : samples_.flows)
-    if (sample.min_rtt_us && passes(rate, sample.flow.from, sample.flow.to)) {
-      rtt_us = *sample.min_rtt_us;
-      break;
-    }
-  const double bytes = info(rate.port).mtu > 0 ? info(rate.port).mtu : 1500;
-  const double window = rate.expected * rtt_us * 1e3 / 8 / bytes;
-  const double predicted = std::min({1.0, go_back_n_goodput(loss.value, window),
-                                     mathis_gbps(loss.value, bytes, rtt_us) / rate.expected});
-  return rate.value / rate.expected >= predicted * (predicted > 0.9 ? 0.9 : 0.5);
-}
-
-void Locator::drop_consequences() {
-  const std::vector<Cause> all = causes_;
-  std::erase_if(causes_, [&](const Cause& cause) {
-    return std::ranges::any_of(all, [&](const Cause& other) {
-      if (other.kind == cause.kind || !same_place(other, cause)) return false;
-      if (cause.kind == CauseKind::kRate) {
-        if (other.kind == CauseKind::kLoss && !other.loaded_only)
-          return explains_rate(other, cause);
-        return other.kind == CauseKind::kLatency || other.kind == CauseKind::kMtu ||
-               other.kind == CauseKind::kUnstable;
-      }
-      // A port that is too slow, or intermittently down, loses what it cannot carry.
-      if (cause.kind == CauseKind::kLoss)
-        return (cause.loaded_only && other.kind == CauseKind::kRate) ||
-               other.kind == CauseKind::kUnstable;
-      return false;
-    });
-  });
 }
 
 }  // namespace

@@ -1,13 +1,10 @@
-// Finds the places that explain the samples, and the next round that distinguishes the leading
-// candidates. Pure: no fabric, no clock.
+// Finds the places that explain the samples. Pure: no fabric, no clock.
 //
 // Model: log(rate of i -> j) = rail + min(transmit(i), path(i, j), receive(j)), fitted by robust
 // medians (first the baseline of each rail, then the worst places in turn; see attribution.h),
 // separately by direction and rail; latency likewise, losses by counts.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "perf/validate/facts/policy.h"
@@ -22,11 +19,5 @@ namespace weft::fabric {
 // of another cause (the low rate of a port that loses packets) are dropped.
 std::vector<Cause> locate(const std::vector<FleetHost>& hosts, const Samples& samples,
                           const Thresholds& thresholds);
-
-// The round that best separates the leading causes (suspects with known-good partners); nullopt if
-// every cause is clear or no flow would add information.
-std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Samples& samples,
-                                const std::vector<Cause>& causes, const Thresholds& thresholds,
-                                int most_flows);
 
 }  // namespace weft::fabric

@@ -61,11 +61,6 @@ double rate_of(const FlowSample& sample) {
   return quantile(windows, 0.75);
 }
 
-// Upper bound of the flow's rate without its ends' waits for a core.
-double without_waits(const FlowSample& sample, double rate) {
-  return rate / std::max(1e-3, (1 - sample.sender_starved) * (1 - sample.receiver_starved));
-}
-
 // Standard error of a flow's average, from its windows; doubled, because neighbors are correlated.
 double window_error(const FlowSample& sample) {
   if (sample.window_gbps.size() < 3 || sample.gbps() <= 0) return 0;
@@ -132,14 +127,21 @@ bool waited_for_timer(const FlowSample& sample) {
          kNothing_s;
 }
 
-bool ended_still(const FlowSample& sample) {
+bool lost_acknowledgements(const FlowSample& sample) {
+  if (!sample.reached || !sample.packets || sample.retransmits.value_or(1) != 0) return false;
+  // Nothing arrived in the last window although neither end waited for a core.
   const std::vector<double>& windows = sample.window_gbps;
-  return !windows.empty() && !starved(sample) &&
-         windows.back() <= kNothing * std::ranges::max(windows);
+  const bool ended_still = !windows.empty() && !starved(sample) &&
+                           windows.back() <= kNothing * std::ranges::max(windows);
+  return ended_still || waited_for_timer(sample);
 }
 
 bool stood_still(const FlowSample& sample) {
   return still_s(sample) >= kStill_s || waited_for_timer(sample);
+}
+
+double share_without_waits(const FlowSample& sample) {
+  return std::max(1e-3, (1 - sample.sender_starved) * (1 - sample.receiver_starved));
 }
 
 bool starved(const FlowSample& sample) {
@@ -213,7 +215,7 @@ Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& sam
     }
     if (share < thresholds.warn_rate) {
       const bool waited = says_little(*sample, declared);
-      if (waited) share = without_waits(*sample, share);
+      if (waited) share /= share_without_waits(*sample);
       const bool receiver_slow = sample->receiver_limited.value_or(0) > kReceiverSlow;
       if (receiver_slow || (waited && (!sample->reached || share >= thresholds.warn_rate))) {
         graded.silent.push_back(sample);
@@ -287,68 +289,6 @@ std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
     observations.back().flow = static_cast<int>(&sample - samples.flows.data());
   });
   return observations;
-}
-
-std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
-                                       const Thresholds& thresholds) {
-  std::set<const FlowSample*> met;
-  const Graded graded = rate_observations(hosts, samples, thresholds);
-  if (std::ranges::none_of(graded.chances, &Chance::meet)) return met;
-  const Company company(samples);
-  std::vector<char> fast(samples.flows.size(), 0);
-  for (const Observation& s : graded.observations)
-    fast[static_cast<std::size_t>(s.flow)] = s.value < -std::log(thresholds.warn_rate);
-  each(samples, Probe::kRate, none_ignored, [&](const FlowSample& sample) {
-    const auto rail = static_cast<std::size_t>(sample.flow.from.rail);
-    const auto flow = static_cast<std::size_t>(&sample - samples.flows.data());
-    if (graded.chances[rail].meet && !fast[flow] && !company.alone(sample)) met.insert(&sample);
-  });
-  return met;
-}
-
-void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
-              const Thresholds& thresholds, std::vector<Observation>& losses) {
-  const std::set<const FlowSample*> met = met_others(hosts, samples, thresholds);
-  std::erase_if(losses, [&](const Observation& s) {
-    return met.contains(&samples.flows[static_cast<std::size_t>(s.flow)]);
-  });
-}
-
-std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence) {
-  constexpr double kTimesBaseline = 10, kLeastLoss = 1e-3;
-  constexpr std::size_t kLeastTargets = 4;  // fewer give no baseline
-  struct Tally {
-    double lost = 0, packets = 0;
-  };
-  std::map<Port, std::map<int, Tally>> targets;  // by round
-  for (const FlowSample& sample : samples.flows) {
-    if (samples.probe_of(sample) != Probe::kIncast) continue;
-    if (!sample.packets || !sample.retransmits) continue;
-    Tally& tally = targets[sample.flow.to][sample.round];
-    tally.lost += static_cast<double>(*sample.retransmits);
-    tally.packets += static_cast<double>(*sample.packets);
-  }
-  std::vector<double> shares;
-  for (const auto& [port, rounds] : targets) {
-    const Tally& first = rounds.begin()->second;
-    shares.push_back(first.packets > 0 ? first.lost / first.packets : 0);
-  }
-  std::vector<OddIncast> odd;
-  if (shares.size() < kLeastTargets) return odd;
-  const double baseline = quantile(shares, 0.5);
-  for (const auto& [port, rounds] : targets) {
-    OddIncast one{port, rounds.begin()->first, static_cast<int>(rounds.size()), 0, 0, baseline};
-    bool always = true;
-    for (const auto& [round, tally] : rounds) {
-      const double low = wilson(tally.lost, tally.packets, confidence).low;
-      always =
-          always && tally.packets > 0 && low >= kTimesBaseline * std::max(baseline, kLeastLoss);
-      one.lost += tally.lost;
-      one.packets += tally.packets;
-    }
-    if (always) odd.push_back(one);
-  }
-  return odd;
 }
 
 bool sends_datagrams(Probe probe) { return probe == Probe::kReach || probe == Probe::kPathMtu; }

@@ -22,6 +22,8 @@ inline bool none_ignored(Port, Port) { return false; }
 // Starvation of an end above which a flow measures the tester instead of the network.
 inline constexpr double kStarved = 0.05;
 bool starved(const FlowSample& sample);
+// The share of the time in which no end waited for a core, at least.
+double share_without_waits(const FlowSample& sample);
 // Whether an end's waits for a core held the stream up: the sender's socket ran dry, or the
 // receiver's buffer filled. False for streams whose buffers bridged the waits. If the transport
 // does not report this, any starved end counts.
@@ -66,12 +68,6 @@ bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow);
 std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
                                            const Samples& samples, bool loaded,
                                            const Ignored& ignored = none_ignored);
-// Slow flows at full speed that may have collided with others, on rails with collisions.
-std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
-                                       const Thresholds& thresholds);
-// Drops the losses of these flows: collisions lose packets by design.
-void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
-              const Thresholds& thresholds, std::vector<Observation>& losses);
 bool sends_datagrams(Probe probe);  // over plain interfaces
 // Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
 // of the link.
@@ -83,16 +79,6 @@ double background_loss(const Thresholds& thresholds);
 // speed alone loses none, and such flows show a link's loss as well as paced ones do.
 bool clean_at_full_speed(const Shape& shape, const std::vector<Observation>& full,
                          const Thresholds& thresholds);
-// A port that lost far more packets than others in each incast to it.
-struct OddIncast {
-  Port target;
-  int round = 0, rounds = 0;  // the first one, and their number
-  double lost = 0, packets = 0;
-  double baseline = 0;  // losses per packet at the other targets
-};
-// TCP loses packets in incasts by design, but at about the same rate on every port.
-std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence);
-
 // Flows through which nothing arrived, not even small packets.
 std::vector<Observation> dead_observations(const std::vector<FleetHost>& hosts,
                                            const Samples& samples,
@@ -109,8 +95,9 @@ std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
 // Whether the flow transferred next to nothing for 20 ms and more beyond its ends' waits for a
 // core, as when a packet, or all acknowledgements, are lost and a timer must expire.
 bool waited_for_timer(const FlowSample& sample);
-// Whether nothing arrived in the last window although neither end waited for a core.
-bool ended_still(const FlowSample& sample);
+// Whether a TCP flow stalled without packet loss, so that it waited for acknowledgments: the fault
+// is on the reverse path, from the receiver to the sender.
+bool lost_acknowledgements(const FlowSample& sample);
 // Whether waited_for_timer(), or the flow moved less than a tenth of its best for at least 60 ms.
 bool stood_still(const FlowSample& sample);
 

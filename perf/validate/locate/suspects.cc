@@ -188,6 +188,43 @@ std::map<std::pair<Port, bool>, double> baseline_of_ports(const Samples& samples
   return baseline;
 }
 
+std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence) {
+  constexpr double kTimesBaseline = 10, kLeastLoss = 1e-3;
+  constexpr std::size_t kLeastTargets = 4;  // fewer give no baseline
+  struct Tally {
+    double lost = 0, packets = 0;
+  };
+  std::map<Port, std::map<int, Tally>> targets;  // by round
+  for (const FlowSample& sample : samples.flows) {
+    if (samples.probe_of(sample) != Probe::kIncast) continue;
+    if (!sample.packets || !sample.retransmits) continue;
+    Tally& tally = targets[sample.flow.to][sample.round];
+    tally.lost += static_cast<double>(*sample.retransmits);
+    tally.packets += static_cast<double>(*sample.packets);
+  }
+  std::vector<double> shares;
+  for (const auto& [port, rounds] : targets) {
+    const Tally& first = rounds.begin()->second;
+    shares.push_back(first.packets > 0 ? first.lost / first.packets : 0);
+  }
+  std::vector<OddIncast> odd;
+  if (shares.size() < kLeastTargets) return odd;
+  const double baseline = quantile(shares, 0.5);
+  for (const auto& [port, rounds] : targets) {
+    OddIncast one{port, rounds.begin()->first, static_cast<int>(rounds.size()), 0, 0, baseline};
+    bool always = true;
+    for (const auto& [round, tally] : rounds) {
+      const double low = wilson(tally.lost, tally.packets, confidence).low;
+      always =
+          always && tally.packets > 0 && low >= kTimesBaseline * std::max(baseline, kLeastLoss);
+      one.lost += tally.lost;
+      one.packets += tally.packets;
+    }
+    if (always) odd.push_back(one);
+  }
+  return odd;
+}
+
 IdleLatencies::IdleLatencies(const Samples& samples) {
   std::vector<double> all;
   for (const FlowSample& sample : samples.flows) {

@@ -42,6 +42,16 @@ inline constexpr double kTcpAllowance = 0.20;
 // Gb/s that each port sends (true) or receives in flows that do not share its ports.
 std::map<std::pair<Port, bool>, double> baseline_of_ports(const Samples& samples);
 
+// A port that lost far more packets than others in each incast to it.
+struct OddIncast {
+  Port target;
+  int round = 0, rounds = 0;  // the first one, and their number
+  double lost = 0, packets = 0;
+  double baseline = 0;  // losses per packet at the other targets
+};
+// TCP loses packets in incasts by design, but at about the same rate on every port.
+std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence);
+
 // Latencies of the idle network, for comparison with those under load.
 class IdleLatencies {
  public:

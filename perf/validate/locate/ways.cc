@@ -10,7 +10,6 @@
 #include <set>
 #include <tuple>
 
-#include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/power.h"
 #include "perf/validate/probes/statistics.h"
 
@@ -29,6 +28,9 @@ constexpr std::size_t kPathsOfSwitch = 5;
 constexpr int kEnoughSure = 16;   // slow ways of a rail, which show what they share
 constexpr int kOpenForEach = 8;   // open ways of a rail for each concurrent flow
 constexpr int kPortsForEach = 8;  // likewise, ports: more flows would collide too often
+
+constexpr int kRepeats = 5;          // of bad and of good flows, to decide bound_of()
+constexpr double kSameAgain = 0.85;  // fraction of repeats with the same result
 
 // Log of the fraction of the baseline from which a way is slow, as in the checks.
 double slow_level(Probe probe, const Thresholds& thresholds, double sigma) {
@@ -155,6 +157,16 @@ std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& 
 
 // Whether collisions do not explain the way: it was slow again with few others, or loses packets.
 bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1 || way.lossy; }
+
+using Identity = std::tuple<Port, Port, int>;
+
+// Samples of each labeled flow, in order; true: bad. The first classifies the flow.
+std::map<Identity, std::vector<bool>> by_identity(const Intermittent& place) {
+  std::map<Identity, std::vector<bool>> flows;
+  for (const auto& [flow, bad] : place.flows)
+    if (flow.label > 0) flows[{flow.from, flow.to, flow.label}].push_back(bad);
+  return flows;
+}
 
 }  // namespace
 
@@ -323,6 +335,38 @@ std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Sam
       causes.push_back(std::move(cause));
     }
   return causes;
+}
+
+Bound bound_of(const Intermittent& place) {
+  std::pair<double, double> bad, good;  // repeats that are bad, all repeats
+  for (const auto& [identity, looks] : by_identity(place)) {
+    auto& [again, all] = looks.front() ? bad : good;
+    all += static_cast<double>(looks.size() - 1);
+    again += static_cast<double>(std::count(looks.begin() + 1, looks.end(), true));
+  }
+  if (bad.second < kRepeats || good.second < kRepeats) return Bound::kUnknown;
+  const bool same =
+      bad.first >= kSameAgain * bad.second && good.first <= (1 - kSameAgain) * good.second;
+  return same ? Bound::kFlows : Bound::kTime;
+}
+
+// Alternates between bad and good flows, so that a long spell is not mistaken for a bad flow.
+std::vector<Flow> flows_to_repeat(const Intermittent& place) {
+  if (bound_of(place) != Bound::kUnknown) return {};
+  std::vector<Flow> once[2];
+  std::size_t repeats[2] = {0, 0};
+  for (const auto& [identity, looks] : by_identity(place)) {
+    const auto& [from, to, label] = identity;
+    const int sort = looks.front();
+    if (looks.size() > 1)
+      repeats[sort] += looks.size() - 1;
+    else
+      once[sort].push_back({from, to, 1, label});
+  }
+  const int first = repeats[1] <= repeats[0];
+  std::vector<Flow> flows = once[first];
+  flows.insert(flows.end(), once[1 - first].begin(), once[1 - first].end());
+  return flows;
 }
 
 }  // namespace weft::fabric

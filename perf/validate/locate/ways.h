@@ -8,6 +8,7 @@
 #include "perf/validate/facts/policy.h"
 #include "perf/validate/locate/cause.h"
 #include "perf/validate/locate/company.h"
+#include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/fabric.h"
 #include "perf/validate/probes/samples.h"
@@ -52,5 +53,12 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
 // or the ports behind one switch.
 std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                                   const Thresholds& thresholds);
+
+// Whether bad samples of the place depend on time or on the flow, decided by repeats of the same
+// source ports. kUnknown: too few repeats.
+enum class Bound { kUnknown, kTime, kFlows };
+Bound bound_of(const Intermittent& place);
+std::vector<Flow> flows_to_repeat(
+    const Intermittent& place);  // whose repeats would decide; empty: already decided
 
 }  // namespace weft::fabric

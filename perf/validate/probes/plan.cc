@@ -51,7 +51,7 @@ class Planner {
   }
 
   std::vector<Stage> stages();
-  std::vector<Round> soak_rounds();
+  Piece soak_rounds();
 
  private:
   bool has(int host, int rail) const {
@@ -293,8 +293,8 @@ std::vector<Stage> Planner::stages() {
           looks(rates.pieces.size())};
 }
 
-std::vector<Round> Planner::soak_rounds() {
-  std::vector<Round> rounds;
+Piece Planner::soak_rounds() {
+  Piece rounds;
   double seconds = 0;
   while (n_ > 1 && seconds < options_.soak_s) {
     for (Round& round : matched(Probe::kRate, one_matching(), true)) {
@@ -385,15 +385,13 @@ Plan plan_rounds(const std::vector<FleetHost>& hosts, int most_flows, const Plan
     for (Piece& piece : stage.pieces)
       for (Round& round : piece)
         round.seconds = stage.least_s + stretch * (stage.most_s - stage.least_s);
-  for (Piece& piece : in_order(stages))
+  std::vector<Piece> pieces = in_order(stages);
+  pieces.push_back(planner.soak_rounds());
+  for (Piece& piece : pieces)
     for (Round& round : piece) {
       plan.seconds += round.seconds + kRoundOverhead_s;
       plan.rounds.push_back(std::move(round));
     }
-  for (Round& round : planner.soak_rounds()) {
-    plan.seconds += round.seconds + kRoundOverhead_s;
-    plan.rounds.push_back(std::move(round));
-  }
   count_paths(plan, hosts);
   return plan;
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "perf/validate/facts/facts.h"
-#include "perf/validate/locate/conduct.h"
+#include "perf/validate/conduct/conduct.h"
 #include "perf/validate/sim/sim_fabric.h"
 
 namespace weft::fabric {

@@ -79,8 +79,7 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
                                : describe(port.pcie_most_speed, port.pcie_most_width));
   if (!trained_low || (carried > 0 && carried > rate && rate > 0))
     finding.severity = Severity::kWarn;
-  if (carried > 0 && rate > 0)
-    finding.evidence.push_back(number_evidence("pcie_gbps", where, carried, rate, Unit::kGbps));
+  if (carried > 0 && rate > 0) add_number(finding, "pcie_gbps", carried, Unit::kGbps, rate);
   return std::vector{finding};
 }
 
@@ -108,15 +107,13 @@ Judged pcie_errors(const Check& check, const Observed& observed) {
 Judged pcie_stalls(const Check& check, const Observed& observed) {
   static constexpr std::array<std::string_view, 2> kNames = {"eth.outbound_pci_stalled_rd_events",
                                                              "eth.outbound_pci_stalled_wr_events"};
-  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
-    return judge_counters(check, observed, host, port, {.names = kNames});
-  });
+  return judge_counters(check, observed, {.names = kNames});
 }
 
 // Compares firmware among boards of one kind, and drivers and boards among ports of a rail.
 Judged firmware(const Check& check, const Observed& observed) {
   std::map<std::string, std::vector<Setting>> firmware;
-  std::map<int, std::vector<Setting>> boards, drivers;
+  SettingsOfRails boards, drivers;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     const Where where = at_port(host, port);
     if (port.driver) drivers[port.rail].push_back({where, *port.driver});
@@ -139,10 +136,8 @@ Judged firmware(const Check& check, const Observed& observed) {
         it == observed.policy.firmware.end() ? std::nullopt : std::optional(it->second);
     add(unlike(check, group, declared, {}, "firmware"));
   }
-  for (const auto& [rail, group] : boards)
-    add(unlike(check, group, std::nullopt, at_rail(rail), "board"));
-  for (const auto& [rail, group] : drivers)
-    add(unlike(check, group, std::nullopt, at_rail(rail), "driver"));
+  add(unlike_on_rails(check, boards, std::nullopt, "board"));
+  add(unlike_on_rails(check, drivers, std::nullopt, "driver"));
   for (auto& [key, finding] : by_port) all.findings.push_back(std::move(finding));
   return all;
 }

@@ -35,9 +35,7 @@ Judged numa(const Check& check, const Observed& observed) {
         cpus ? text_finding(check, at_port(host, port), *host.allowed_cpus, *port.local_cpus)
              : make_finding(check, at_port(host, port));
     if (!cpus) {
-      finding.unit = Unit::kCount;
-      finding.value = *host.numa_node;
-      finding.expected = *port.numa_node;
+      set_number(finding, Unit::kCount, *host.numa_node, *port.numa_node);
     }
     // A port that looks slow from remote cores is not judged; see rates.cc.
     if (is_suspect(observed, host, port)) {
@@ -60,7 +58,7 @@ Judged host_setup(const Check& check, const Observed& observed) {
       };
       join(finding.text, what, is);
       join(finding.expected_text, what, wanted);
-      finding.evidence.push_back(text_evidence(std::string(what), finding.where, is));
+      add_text(finding, std::string(what), is);
     };
     constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
     if (rdma && host.memlock_bytes.value_or(kUnlimited) != kUnlimited)

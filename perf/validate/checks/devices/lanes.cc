@@ -42,24 +42,16 @@ Judged link_width(const Check& check, const Observed& observed) {
       const std::vector<int>& all = lanes[port.rail];
       const int baseline = all[all.size() / 2];
       if (own < baseline || (own == 1 && is_infiniband(port))) {
-        finding.unit = Unit::kCount;
-        finding.value = own;
-        finding.expected = own < baseline ? baseline : kBaselineLanes;
-        if (port.rate_gbps)
-          finding.evidence.push_back(
-              number_evidence("rate", finding.where, *port.rate_gbps, kNoNumber, Unit::kGbps));
+        set_number(finding, Unit::kCount, own, own < baseline ? baseline : kBaselineLanes);
+        if (port.rate_gbps) add_number(finding, "rate", *port.rate_gbps, Unit::kGbps);
         return std::vector{finding};
       }
     }
     // link-rate already reports a single slow port of a rail, and ports with a known maximum.
     if (gbps <= 0 || port.most_rate_gbps || gbps >= baseline_gbps || gbps < most_gbps[port.rail])
       return std::vector<Finding>{};
-    finding.unit = Unit::kGbps;
-    finding.value = gbps;
-    finding.expected = baseline_gbps;
-    if (own > 0)
-      finding.evidence.push_back(
-          number_evidence("width_lanes", finding.where, own, kNoNumber, Unit::kCount));
+    set_number(finding, Unit::kGbps, gbps, baseline_gbps);
+    if (own > 0) add_count(finding, "width_lanes", own);
     return std::vector{finding};
   });
 }

@@ -51,16 +51,14 @@ std::optional<std::string> setting_of(const PortFacts& port, std::string_view na
 }
 
 Judged fec(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Setting>> rails;
+  SettingsOfRails rails;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     const auto mode = setting_of(port, "FEC");
     if (!mode) return std::nullopt;
     rails[port.rail].push_back({at_port(host, port), *mode});
     return std::vector<Finding>{};
   });
-  for (const auto& [rail, group] : rails)
-    std::ranges::move(unlike(check, group, std::nullopt, at_rail(rail), "FEC"),
-                      std::back_inserter(all.findings));
+  all.findings = unlike_on_rails(check, rails, std::nullopt, "FEC");
   return all;
 }
 
@@ -127,8 +125,7 @@ Judged rail_switch(const Check& check, const Observed& observed) {
     });
     if (*port.switch_name == right || !of_another) return std::vector<Finding>{};
     Finding finding = text_finding(check, at_port(host, port), *port.switch_name, right);
-    finding.evidence.push_back(
-        text_evidence("switch_port", finding.where, port.switch_port.value_or("")));
+    add_text(finding, "switch_port", port.switch_port.value_or(""));
     return std::vector{finding};
   });
 }
@@ -146,8 +143,7 @@ Judged gpus_of(const Check& check, const Observed& observed,
       known = true;
       if (reading.value == 0) continue;
       finding.text += fmt::format("{}{} {}", finding.text.empty() ? "" : ", ", name, reading.value);
-      finding.evidence.push_back(number_evidence(
-          name, finding.where, static_cast<double>(reading.value), 0, Unit::kCount));
+      add_number(finding, name, static_cast<double>(reading.value), Unit::kCount, 0);
     }
     if (!known) return std::nullopt;
     if (finding.text.empty()) return std::vector<Finding>{};

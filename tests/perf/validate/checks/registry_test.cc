@@ -285,7 +285,7 @@ const std::vector<Fault>& faults() {
 }
 
 // Rows whose findings the job makes, because the checks cannot detect them; and flows-meet, which
-// is only information (clean_worlds_test.cc).
+// is only information (worlds/clean_worlds_test.cc).
 const std::set<std::string_view> kOfTheJob = {"declared",        "not-run",    "rank-lost",
                                               "deadline-passed", "job-failed", "flows-meet"};
 

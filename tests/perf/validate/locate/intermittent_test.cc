@@ -14,6 +14,7 @@
 
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/power.h"
+#include "perf/validate/locate/ways.h"
 #include "tests/perf/validate/locate/looks.h"
 
 namespace weft::fabric {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <random>
 
+#include "perf/validate/conduct/next_round.h"
 #include "perf/validate/sim/sim_fabric.h"
 #include "perf/validate/sim/simulate.h"
 

@@ -7,7 +7,8 @@
 
 #include <random>
 
-#include "perf/validate/locate/conduct.h"
+#include "perf/validate/conduct/conduct.h"
+#include "perf/validate/conduct/next_round.h"
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/sim/simulate.h"
 

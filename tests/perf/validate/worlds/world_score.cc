@@ -1,5 +1,5 @@
 // Compares the places of findings with those of effects.
-#include "perf/validate/world_score.h"
+#include "perf/validate/worlds/world_score.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "perf/validate/report/report.h"
-#include "perf/validate/sim/world.h"
+#include "perf/validate/worlds/world.h"
 
 namespace weft::fabric {
 

@@ -1,5 +1,5 @@
 // Plans, measures, locates and tests again.
-#include "perf/validate/locate/conduct.h"
+#include "perf/validate/conduct/conduct.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "perf/validate/conduct/next_round.h"
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/locate.h"

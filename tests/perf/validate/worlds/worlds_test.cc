@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 
-#include "perf/validate/sim/world_fabric.h"
+#include "perf/validate/worlds/world_fabric.h"
 #include "topo/base/status.h"
 
 namespace weft::fabric {

@@ -4,22 +4,21 @@
 #include <algorithm>
 
 #include "perf/validate/locate/ways.h"
-#include "perf/validate/simulation.h"
+#include "perf/validate/worlds/world_run.h"
 
 namespace weft::fabric {
 namespace {
 
-Simulation play_world(const std::string& world, std::uint64_t seed) {
+WorldRun play_world(const std::string& world, std::uint64_t seed) {
   SimulationOptions options;
   options.hosts = 16;
-  options.world = world;
   options.plan.seed = seed;
-  return simulate(options);
+  return run_world(world, options);
 }
 
 TEST(CleanWorlds, CollisionsOfEcmpAreToldOnceAndAccuseNobody) {
   for (const std::uint64_t seed : {1, 2}) {
-    const Simulation run = play_world("clos", seed);
+    const WorldRun run = play_world("clos", seed);
     EXPECT_EQ(run.report.verdict, Verdict::kOk) << "seed " << seed;
     for (const int rail : {0, 1})
       EXPECT_EQ(std::ranges::count_if(run.report.judgement.findings,
@@ -39,7 +38,7 @@ TEST(CleanWorlds, BadMomentsAccuseNobody) {
 }
 
 TEST(CleanWorlds, ASlowPathIsNamedInSpiteOfBadMoments) {
-  const Simulation run = play_world("noise+slow-path", 1004);
+  const WorldRun run = play_world("noise+slow-path", 1004);
   EXPECT_TRUE(std::ranges::any_of(run.report.judgement.findings, [](const Finding& finding) {
     return finding.id == "path-rate" && finding.where.host == "h7" && finding.where.peer == "h3";
   })) << "the looks went elsewhere";

@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "perf/validate/sim/world.h"
+#include "perf/validate/worlds/world.h"
 #include "topo/base/random.h"
 #include "topo/base/status.h"
 

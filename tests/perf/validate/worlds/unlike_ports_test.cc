@@ -6,8 +6,8 @@
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/observations.h"
-#include "perf/validate/sim/world_fabric.h"
-#include "perf/validate/simulation.h"
+#include "perf/validate/worlds/world_fabric.h"
+#include "perf/validate/worlds/world_run.h"
 
 namespace weft::fabric {
 namespace {
@@ -141,9 +141,8 @@ TEST(Calibration, FindsTheStreamsThatFillAPort) {
 WorldScore score_of(const std::string& world, int seed) {
   SimulationOptions options;
   options.hosts = 16;
-  options.world = world;
   options.plan.seed = static_cast<std::uint64_t>(seed);
-  return *simulate(options).score;
+  return run_world(world, options).score;
 }
 
 TEST(UnlikePorts, NobodyIsBlamedWhereNothingIsWrong) {

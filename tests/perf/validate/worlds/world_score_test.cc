@@ -1,5 +1,5 @@
 // Scores of worlds: when a fault counts as found, as named, and as a false accusation.
-#include "perf/validate/world_score.h"
+#include "perf/validate/worlds/world_score.h"
 
 #include <gtest/gtest.h>
 
