@@ -10,18 +10,19 @@
 
 namespace weft::train {
 
-// WeightStore provides a unit's weights and gradients while they are needed (data_parallel.h).
+// WeightStore provides a unit's weights and gradients while they are needed (data_parallel.h). This
+// base always has all of them.
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
   // The stage needs the unit's weights next: the store may prefetch them.
   virtual void expect_weights(int) {}
-  virtual void want_weights(int unit) = 0;
-  virtual void release_weights(int unit) = 0;
-  virtual void want_gradients(int unit) = 0;
+  virtual void want_weights(int) {}
+  virtual void release_weights(int) {}
+  virtual void want_gradients(int) {}
   // The gradients of one more micro-batch are added to the unit's gradients. The backward pass
   // calls this from the last unit to the first.
-  virtual void gradients_done(int unit) = 0;
+  virtual void gradients_done(int) {}
 };
 
 struct Unit {

@@ -32,15 +32,8 @@ class Inference {
                        bool cached = true);
 
  private:
-  // A WeightStore that always has all weights.
-  struct Here : WeightStore {
-    void want_weights(int) override {}
-    void release_weights(int) override {}
-    void want_gradients(int) override {}
-    void gradients_done(int) override {}
-  };
   Axis alone_, *group_;
-  Here here_;
+  WeightStore here_;
   GptStage<T> model_;
   Tensor<T> weights_;
 };

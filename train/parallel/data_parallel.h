@@ -75,8 +75,6 @@ class DataParallel : public WeightStore {
   void fill(const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value);
 
   void want_weights(int) override { poll(); }
-  void release_weights(int) override {}
-  void want_gradients(int) override {}
   void gradients_done(int unit) override;
   // Advances the buckets in flight. The trainer calls this between operators.
   virtual void poll();
@@ -119,12 +117,12 @@ class DataParallel : public WeightStore {
   };
   struct BucketInFlight {
     const Bucket* bucket;
-    Sum* data;            // of the whole bucket
-    Tensor<Sum> own;      // the bucket's memory, if moved from the unit
-    Tensor<Sum> blocks;   // every rank's block of this rank's part (deterministic mode)
-    Request handle;       // of the pending call
-    Request first_half;   // on a device, where both halves are enqueued together
-    bool second = false;  // `handle` is that of the second half
+    Sum* data = nullptr;      // of the whole bucket
+    Tensor<Sum> own = {};     // the bucket's memory, if moved from the unit
+    Tensor<Sum> blocks = {};  // every rank's block of this rank's part (deterministic mode)
+    Request handle = {};      // of the pending call
+    Request first_half = {};  // on a device, where both halves are enqueued together
+    bool second = false;      // `handle` is that of the second half
   };
 
   // Customization points of a mode.

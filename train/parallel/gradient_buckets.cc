@@ -53,12 +53,7 @@ void DataParallel<T>::send_unit(int unit) {
   for (const Bucket& bucket : buckets_) {
     if (bucket.unit != unit) continue;
     if (in_flight_.empty() && mesh_.data.size() > 1) since_ = now_s();
-    BucketInFlight b{.bucket = &bucket,
-                     .data = nullptr,
-                     .own = {},
-                     .blocks = {},
-                     .handle = {},
-                     .first_half = {}};
+    BucketInFlight b{&bucket};
     take(b);
     if (mesh_.data.size() > 1) begin(b);
     in_flight_.push_back(std::move(b));

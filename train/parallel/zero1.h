@@ -10,12 +10,7 @@ namespace weft::train {
 template <class T>
 class Zero1 : public DataParallel<T> {
  public:
-  Zero1(GptStage<T>& stage, Mesh& mesh, const DataParallelOptions& options,
-        const OptimizerOptions& optimizer)
-      : DataParallel<T>(stage, mesh, options, optimizer),
-        between_groups_(options.stages > 1 && mesh.shard.size() > 1 && mesh.replica.size() > 1
-                            ? mesh.replica_again()
-                            : mesh.replica) {}
+  using DataParallel<T>::DataParallel;
 
  protected:
   using typename DataParallel<T>::BucketInFlight, typename DataParallel<T>::Sum;
@@ -52,7 +47,10 @@ class Zero1 : public DataParallel<T> {
  private:
   // A duplicate of the replica axis for second halves, which follow the first halves of this stage:
   // with one communicator for all model chunks, ranks could order the calls differently.
-  Axis between_groups_;
+  Axis between_groups_ = this->options_.stages > 1 &&
+                                 mesh_.shard.size() > 1 && mesh_.replica.size() > 1
+                             ? mesh_.replica_again()
+                             : mesh_.replica;
 };
 
 }  // namespace weft::train

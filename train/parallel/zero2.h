@@ -12,9 +12,7 @@ namespace weft::train {
 template <class T>
 class Zero2 : public Zero1<T> {
  public:
-  Zero2(GptStage<T>& stage, Mesh& mesh, const DataParallelOptions& options,
-        const OptimizerOptions& optimizer)
-      : Zero1<T>(stage, mesh, options, optimizer), units_(stage.units().size()) {}
+  using Zero1<T>::Zero1;
 
   void want_gradients(int unit) override {
     auto& gradients = at(unit).gradients;
@@ -68,7 +66,7 @@ class Zero2 : public Zero1<T> {
     else
       return at(unit).gradients;
   }
-  std::vector<OfUnit> units_;
+  std::vector<OfUnit> units_ = std::vector<OfUnit>(this->stage_.units().size());
 };
 
 }  // namespace weft::train

@@ -14,9 +14,7 @@ namespace weft::train {
 template <class T>
 class Zero3 : public Zero2<T> {
  public:
-  Zero3(GptStage<T>& stage, Mesh& mesh, const DataParallelOptions& options,
-        const OptimizerOptions& optimizer)
-      : Zero2<T>(stage, mesh, options, optimizer), units_(stage.units().size()) {}
+  using Zero2<T>::Zero2;
 
   void expect_weights(int unit) override {
     if (this->options_.overlap && at(unit).weights.empty()) fetch(unit);
@@ -83,7 +81,7 @@ class Zero3 : public Zero2<T> {
     if constexpr (kOnDevice<T>) u.fetched = rank_device().mark(rank_device().communication());
   }
 
-  std::vector<OfUnit> units_;
+  std::vector<OfUnit> units_ = std::vector<OfUnit>(this->stage_.units().size());
   // All-gathers that the device waits for, not the host, and their start times.
   std::deque<std::pair<Request, double>> fetches_;
 };

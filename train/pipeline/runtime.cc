@@ -70,9 +70,6 @@ PipelineRuntime<T>::PipelineRuntime(PipelineSchedule schedule, Communicator comm
   agree();
 }
 
-template <class T>
-PipelineRuntime<T>::~PipelineRuntime() = default;
-
 // All-gathers the facts of each rank; all ranks check all facts, so that all throw the same error.
 template <class T>
 void PipelineRuntime<T>::agree() const {

@@ -41,7 +41,6 @@ class PipelineRuntime {
   // chunk (stage rank, rank + ranks, ...); they must outlive the runtime. Throws Error on every
   // rank if ranks disagree on the schedule, or neighbors on the size of their messages.
   PipelineRuntime(PipelineSchedule schedule, Communicator comm, std::vector<Stage<T>*> stages);
-  ~PipelineRuntime();
   PipelineRuntime(const PipelineRuntime&) = delete;
   PipelineRuntime& operator=(const PipelineRuntime&) = delete;
 

@@ -155,6 +155,16 @@ void add_messages(PipelineSchedule& s) {
   }
 }
 
+template <class MakeOrder>
+PipelineSchedule make(std::string_view name, const PipelineShape& shape, MakeOrder order) {
+  PipelineSchedule s;
+  s.name = name;
+  s.shape = shape;
+  for (Rank r = 0; r < shape.ranks; ++r) s.of_rank.push_back(order(shape, r));
+  add_messages(s);
+  return s;
+}
+
 }  // namespace
 
 Rank PipelineSchedule::peer(const PipelineAction& a) const {
@@ -212,27 +222,19 @@ PipelineSchedule make_pipeline_schedule(std::string_view name, const PipelineSha
         "schedule interleaved needs a multiple of {} micro-batches on {} ranks, not {}: take {}",
         shape.ranks, shape.ranks, shape.microbatches,
         (shape.microbatches / shape.ranks + 1) * shape.ranks));
-  PipelineSchedule s;
-  s.name = name;
-  s.shape = shape;
+  PipelineSchedule s = make(name, shape, entry->order);
   s.dataflow_steps = name == "dataflow";
-  for (Rank r = 0; r < shape.ranks; ++r) s.of_rank.push_back(entry->order(shape, r));
-  add_messages(s);
   return s;
 }
 
 PipelineSchedule make_forward_schedule(const PipelineShape& shape) {
-  PipelineSchedule s;
-  s.name = "forward";
-  s.shape = shape;
-  s.forward_only = true;
-  for (Rank r = 0; r < shape.ranks; ++r) {
+  PipelineSchedule s = make("forward", shape, [](const PipelineShape& x, Rank r) {
     Order o(false);
-    for (int i = 0; i < shape.microbatches; ++i)
-      for (int stage = r; stage < shape.stages(); stage += shape.ranks) o.f(i, stage);
-    s.of_rank.push_back(std::move(o.out));
-  }
-  add_messages(s);
+    for (int i = 0; i < x.microbatches; ++i)
+      for (int stage = r; stage < x.stages(); stage += x.ranks) o.f(i, stage);
+    return o.out;
+  });
+  s.forward_only = true;
   return s;
 }
 
