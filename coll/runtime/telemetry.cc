@@ -116,6 +116,12 @@ std::uint64_t Telemetry::begin(const CallDescriptor& what, const book::Record& p
   return number;
 }
 
+std::uint64_t Telemetry::begin(const GroupState& group, const Prepared& of,
+                               std::uint64_t number) noexcept {
+  const std::uint64_t whole = group.part_of.record;
+  return whole ? whole | kPart : begin(of.what, of.packed, number);
+}
+
 std::size_t Telemetry::group_size(const GroupState& g) { return g.ranks.size(); }
 
 void Telemetry::starting(Task& op) noexcept {
