@@ -10,14 +10,14 @@
 namespace weft {
 
 bool Tasks::submit(Task* task, bool launched) {
-  if (task->prepared && !task->record)
-    task->record = telemetry_->begin(*task->group, *task->prepared, task->number);
   task->at = tasks_.size();
   tasks_.push_back(task);
-  if (task->group->broken) [[unlikely]]
-    finish(task, task->group->failure);
-  else if (launched)
+  if (launched && !task->group->broken) [[likely]] {
     launch(task);
+    return true;
+  }
+  telemetry_->open(*task);
+  if (task->group->broken) finish(task, task->group->failure);
   return !task->over;
 }
 

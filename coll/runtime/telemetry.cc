@@ -124,7 +124,12 @@ std::uint64_t Telemetry::begin(const GroupState& group, const Prepared& of,
 
 std::size_t Telemetry::group_size(const GroupState& g) { return g.ranks.size(); }
 
+void Telemetry::open(Task& op) noexcept {
+  if (op.prepared && !op.record) op.record = begin(*op.group, *op.prepared, op.number);
+}
+
 void Telemetry::starting(Task& op) noexcept {
+  open(op);
   if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
   // Reading the clock costs tens of nanoseconds: after the first tasks, a sample is enough.
   const std::uint64_t number = timed_++;
