@@ -79,22 +79,30 @@ bool pass_checks(Beginning& b) {
   return !taken;
 }
 
+// Whether a call is valid and has the same arguments as the `last` one with its root, except for
+// the addresses. Then sets `in_place`.
+bool repeats(const Prepared& last, const Call& call, Rank root, bool& in_place) {
+  const Prepared::Arguments& of = last.of;
+  if (of.selection == 0 || of.count != call.count || of.type != call.type || of.op != call.op ||
+      of.root != root || call.is_vector || call.op == RedOp::kPreMulSum ||
+      call.codec != Codec::kNone || (last.in_bytes && !call.in) || (last.out_bytes && !call.out))
+    return false;
+  const auto in = reinterpret_cast<std::uintptr_t>(call.in);
+  const auto out = reinterpret_cast<std::uintptr_t>(call.out);
+  const bool one_buffer = last.in_bytes == 0 || last.out_bytes == 0;
+  in_place = one_buffer ? of.in_place : in + last.in_at == out + last.out_at;
+  return one_buffer || in_place || in >= out + last.out_bytes || out >= in + last.in_bytes;
+}
+
 // As pass_checks(), but a call that repeats the last one skips the checks. Other calls are checked,
 // and offered, with the mutex unlocked.
 bool begins_on_host(Beginning& b, CoreLock& lock) {
   const PreparedRef& last = b.group.prepared_for(b.collective, b.root);
-  if (last && last->repeated_by(b.call, b.root, b.in_place) && b.call.codec == Codec::kNone &&
-      !device()) [[likely]]
+  if (last && repeats(*last, b.call, b.root, b.in_place) && !device()) [[likely]]
     return b.repeats = true;
   bool begins = false;
   lock.without([&] { begins = pass_checks(b); });
   return begins;
-}
-
-// Opens the record of the call; a part of a user's call uses that call's record.
-std::uint64_t record_of(const GroupState& g, const Prepared& p, std::uint64_t number) {
-  return g.part_of.record ? g.part_of.record | Telemetry::kPart
-                          : g.core->telemetry->begin(p.what, p.packed, number);
 }
 
 // The fast path of a call: publishes this rank's message, polls for the members' messages and
@@ -105,10 +113,10 @@ Task* run_on_board(Core& core, const Beginning& b, const PreparedRef& p, std::ui
   GroupState& g = b.group;
   publish_on_board(g, b.collective, b.call, b.root);
   // After publishing, so that peers see the message sooner.
-  const std::uint64_t record = record_of(g, *p, number);
+  const std::uint64_t record = core.telemetry->begin(g, *p, number);
   const auto finished = [&] {
     if (!board_ready(g) || !board_finish(g, b.collective, b.call, b.root).done()) return false;
-    g.core->telemetry->end_at_once(record);
+    core.telemetry->end_at_once(record);
     return true;
   };
   const int spins = core.oversubscribed ? 1 : b.blocking ? core.tuning.spins : kPollsAtStart;
@@ -126,7 +134,7 @@ Task* run_on_board(Core& core, const Beginning& b, const PreparedRef& p, std::ui
   }
   // The peers are late, or ranks disagree: continue as a task, which has a deadline.
   b.call.tag = g.tag_of(number - 1);
-  return BoardTask::begin(g, b.collective, p, number, record, b.call, std::move(blocks), true);
+  return BoardTask::begin(g, b.collective, p, number, record, b.call, std::move(blocks));
 }
 
 // Starts a collective on the host. Returns its task, or null with b.status if the call is over
@@ -158,8 +166,8 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
   const Algorithm* forced = b.any_algorithm ? nullptr : g.forced[static_cast<std::size_t>(c)];
   PreparedRef& p = g.prepared_for(c, b.root);
   bool prepared = true;
-  if (!b.repeats || g.compute ||
-      !p->holds(core.selection, forced, b.in_place, g.shape.deterministic)) [[unlikely]] {
+  if (!b.repeats || g.compute || p->of.selection != core.selection || p->of.forced != forced ||
+      p->of.in_place != b.in_place || p->of.deterministic != g.shape.deterministic) [[unlikely]] {
     call.total_bytes = total_bytes(c, call, g.ranks.size());
     const Prepared::Arguments given{core.selection, forced,  call.count, b.root,
                                     call.type,      call.op, b.in_place, g.shape.deterministic};
@@ -168,26 +176,28 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
   }
   call.total_bytes = p->total_bytes;
   call.tag = g.tag_of(sequence);
-  call.head = g.head_of(*p, number);
+  call.head = p->head;
+  call.head.about[1] = place_of(g.id, number);
+  if (g.part_of.record) [[unlikely]]
+    g.name_whole(call.head);
 
   if (p->board) {
     seal(call.head);
     g.last_on_board = true;
     if (g.board_queue.empty()) return run_on_board(core, b, p, number, std::move(blocks));
   }
-  const std::uint64_t record = record_of(g, *p, number);
-  if (p->board) return BoardTask::begin(g, c, p, number, record, call, std::move(blocks), false);
+  if (p->board) return BoardTask::begin(g, c, p, number, 0, call, std::move(blocks));
   if (p->empty || !prepared) [[unlikely]] {
     if (p->empty) {
       seal(call.head);
       g.remember(call.tag, call.head);
     }
-    core.telemetry->end_at_once(record);
+    core.telemetry->end_at_once(core.telemetry->begin(g, *p, number));
     return nullptr;
   }
   g.last = p->algorithm;
   g.last_on_board = false;
-  return ScheduleTask::begin(g, p, number, record, call, std::move(blocks));
+  return ScheduleTask::begin(g, p, number, call, std::move(blocks));
 }
 
 // Progresses other tasks, which a loop of calls that complete immediately would starve.

@@ -113,7 +113,10 @@ Task* CodedTask::begin(GroupState& g, Collective c, const Call& call, std::uint6
   task->call.tag = g.tag_of(number - 1);
   seal(task->call.head);
   task->record = core.telemetry->begin(task->what());
-  core.tasks.submit(task);
+  if (!core.tasks.submit(task, false)) return task;
+  task->calls_.queue.push_back(task);
+  core.tasks.ask(task);
+  (void)task->progress();
   return task;
 }
 
@@ -128,13 +131,6 @@ CodedTask::CodedTask(GroupState& g, Collective c, const Call& of, std::uint64_t 
       part_bytes_(coded_bytes(part_count_)) {
   group = &g;
   call = of;
-}
-
-void CodedTask::start() {
-  Core& core = *group->core;
-  calls_.queue.push_back(this);
-  core.tasks.ask(this);
-  (void)progress();
 }
 
 // ---- phases --------------------------------------------------------------------------------

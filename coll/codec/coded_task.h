@@ -41,7 +41,6 @@ class CodedTask final : public Task {
   static Task* begin(GroupState& g, Collective c, const Call& call, std::uint64_t number)
       WEFT_REQUIRES(core_held);
 
-  void start() override WEFT_REQUIRES(core_held);
   void complete(const Completion&) override {}  // only its parts have transfers
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);

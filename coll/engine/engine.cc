@@ -2,14 +2,10 @@
 // Has no clock, never waits, and is independent of why this schedule was chosen.
 #include "coll/engine/engine.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "coll/engine/signature.h"
-#include "coll/footprint.h"
 #include "transport/memory/copy.h"
 #include "transport/memory/crc32c.h"
 #include "transport/offers.h"
@@ -22,30 +18,7 @@ namespace {
   compute.give({Work::Kind::kLand, lane, node});
 }
 
-// Shorter scratch is received through a transport's own slots.
-constexpr std::size_t kLeastRegistered = 64 << 10;
-
-Scratch fresh_scratch(std::size_t bytes) {
-  if (bytes >= kLeastRegistered) return {nullptr, alloc_array<std::byte>(bytes), bytes};
-  return {std::make_unique_for_overwrite<std::byte[]>(bytes), nullptr, bytes};
-}
-
 }  // namespace
-
-// ---- scratch -------------------------------------------------------------------------------
-
-Scratch SpareScratch::take(std::size_t bytes) {
-  if (spare_.empty()) return fresh_scratch(bytes);
-  // The last one may still be in cache. If all are too short, one of them is freed.
-  const auto fits = std::find_if(spare_.rbegin(), spare_.rend(),
-                                 [=](const Scratch& s) { return s.bytes >= bytes; });
-  if (fits != spare_.rend()) std::swap(*fits, spare_.back());
-  Scratch found = std::move(spare_.back());
-  spare_.pop_back();
-  if (found.bytes >= bytes) return found;
-  found = {};
-  return fresh_scratch(bytes);
-}
 
 // ---- rounds --------------------------------------------------------------------------------
 
@@ -121,30 +94,6 @@ void Run::look_at(std::span<Transport* const> links) {
   }
 }
 
-// Lets a device register memory that is not weft's own once per call, not once per message.
-void Run::name_buffers() {
-  static std::atomic<std::uint64_t> serials{0};
-  const Footprint all = footprint(plan_->collective);
-  const auto bytes = [&](Part part) {
-    return blocks_in(part, static_cast<std::size_t>(plan_->schedule.nranks)) * call_->count *
-           element_;
-  };
-  const std::uint64_t serial = serials.fetch_add(2, std::memory_order_relaxed) + 1;
-  buffers_[0] = {in_, bytes(all.in), serial, false};
-  buffers_[1] = {out_, bytes(all.out), serial + 1, true};
-}
-
-void Run::end_buffers() {
-  if (buffers_[0].serial == 0) return;
-  for (UserBuffer& buffer : buffers_) {
-    for (const std::uint8_t l : plan_->links) {
-      if (DeviceMemory* const memory = links_[l]->device_memory())
-        memory->end_buffer(buffer.serial);
-    }
-    buffer.serial = 0;
-  }
-}
-
 void Run::activate(std::uint32_t lane, std::uint64_t round) {
   Lane& l = lanes_[lane];
   l.round = round;
@@ -208,7 +157,8 @@ void Run::finish_round(std::uint32_t lane) {
 void Run::leave_round(std::uint32_t lane) {
   if (next_round_ < rounds_) return activate(lane, next_round_++);
   if (--lanes_busy_ > 0) return;
-  end_buffers();
+  if (buffers_[0].serial != 0) [[unlikely]]
+    end_buffers();
   if (packed() && !phantom_ && !compute_) copy_out_packed();
 }
 
@@ -229,31 +179,10 @@ void Run::finish(std::uint32_t lane, std::uint32_t node) {
   if (left == 0) finish_round(lane);
 }
 
-// In an all_to_all_v, every pair of ranks agrees on its own signatures.
-void Run::make_pairs() {
-  pairs_.clear();
-  if (!call_->head.sign || !by_pairs(call_->head)) return;
-  pairs_.resize(static_cast<std::size_t>(plan_->schedule.nranks));
-  for (const Node& n : plan_->nodes) {
-    const auto i = static_cast<std::size_t>(n.order);
-    if (pairs_[i].peer == kNoRank)
-      pairs_[i] = {n.peer, pair_signature(call_->head, n.peer, call_->counts[i]),
-                   pair_signature(call_->head, root_of(call_->head), call_->recv_counts[i])};
-  }
-}
-
 const Head* Run::head_of(const Node& node) const {
   if (pairs_.empty()) return &call_->head;
   const Pair& pair = pairs_[static_cast<std::size_t>(node.order)];
   return node.kind == Node::Kind::kSend ? &pair.to : &pair.from;
-}
-
-const Head& Run::head_for(Rank peer, const Head& theirs) const {
-  const auto pair = std::ranges::find(pairs_, peer, &Pair::peer);
-  if (pair == pairs_.end()) return call_->head;
-  // Some transports return to a sender the head that its receiver expected.
-  const bool to_them = by_pairs(theirs) && root_of(theirs) == peer;
-  return to_them ? pair->to : pair->from;
 }
 
 // Posts a send or a receive. Messages of 0 bytes are not sent, except in a barrier.
@@ -350,13 +279,13 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   const Lane& l = lanes_[lane];
   const Extent& e = l.extents[node];
   const std::uint32_t* members = plan_->members.data() + n.first_member;
+  void* staged = nullptr;
   if (e.bytes != 0 && !phantom_) {
     std::byte* to = address(n.to, e.to, l);
     gather_sources(lane, node);
     // A large result that is sent on at once: produce it where the peers read it, while it is in
     // cache, and stream it to the user's memory beside the cache.
     Staging* const staging = links_[n.link]->staging();
-    void* staged = nullptr;
     if (staging && call_->streaming && n.stages && !n.last && n.to == Where::kOut &&
         !staging->mapped(to, e.bytes))
       staged = staging->stage(e.bytes);
@@ -391,22 +320,10 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   }
   if (failure_ != Code::kOk) [[unlikely]]
     return;
-  void* const staged = e.bytes != 0 && !phantom_ ? const_cast<void*>(l.points[node].data) : nullptr;
   finish(lane, node);
   if (staged) {
     post_ready();  // the sends that read what is staged
     links_[n.link]->staging()->unstage(staged);
-  }
-}
-
-void Run::flush() {
-  for (const std::uint8_t l : plan_->links) {
-    std::vector<Transfer>& batch = batch_[l];
-    if (batch.empty()) continue;
-    if (on_device()) [[unlikely]]
-      for (Transfer& t : batch) t.on_device = true;
-    links_[l]->post(batch);
-    batch.clear();
   }
 }
 
@@ -417,7 +334,14 @@ void Run::post_ready() {
     launch(r.lane, r.node);
   }
   to_post_.clear();
-  flush();
+  for (const std::uint8_t l : plan_->links) {
+    std::vector<Transfer>& batch = batch_[l];
+    if (batch.empty()) continue;
+    if (on_device()) [[unlikely]]
+      for (Transfer& t : batch) t.on_device = true;
+    links_[l]->post(batch);
+    batch.clear();
+  }
 }
 
 void Run::progress() {
@@ -467,28 +391,7 @@ void Run::abandon() {
     for (std::uint32_t node = 0; node < nodes_; ++node)
       if (std::exchange(point(lane, node).posted, kNot) == kHeld)
         (void)release(plan_->nodes[node].link, point(lane, node).token);
-  end_buffers();
-}
-
-std::string Run::failed_step() const {
-  const Node& n = plan_->nodes[failed_node_];
-  return fmt::format("chunks [{},{}) of round {}, channel {}", n.at.first, n.at.end(),
-                     failed_round_, n.ordinal >> kChannelShift);
-}
-
-Rank Run::waiting_for() const {
-  Rank sending_to = kNoRank;
-  for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
-    if (lanes_[lane].remaining == 0) continue;
-    for (std::uint32_t node = 0; node < nodes_; ++node) {
-      if (point(lane, node).posted != kPosted) continue;
-      const Node::Kind kind = plan_->nodes[node].kind;
-      if (kind != Node::Kind::kSend && kind != Node::Kind::kSendJoined)
-        return plan_->nodes[node].peer;
-      sending_to = plan_->nodes[node].peer;
-    }
-  }
-  return sending_to;
+  if (buffers_[0].serial != 0) end_buffers();
 }
 
 }  // namespace weft

@@ -16,7 +16,7 @@
 #include "coll/engine/compute.h"
 #include "coll/engine/kernels.h"
 #include "coll/engine/plan.h"
-#include "transport/memory/memory.h"
+#include "coll/engine/scratch.h"
 #include "transport/offers.h"
 
 namespace weft {
@@ -67,25 +67,6 @@ inline constexpr int kRoundBits = 8, kOrdinalBits = kChannelShift + 3;
 static_assert(kChannels == 1 << (kOrdinalBits - kChannelShift));
 
 inline constexpr int kLaneShift = 26;  // shift of the lane in a transfer's id, above the node
-
-// Long scratch is registered memory (weft::alloc), so a device that receives into it registers it
-// only once.
-struct Scratch {
-  std::unique_ptr<std::byte[]> heap;
-  std::unique_ptr<std::byte[], Free> registered;
-  std::size_t bytes = 0;
-  std::byte* at() const { return registered ? registered.get() : heap.get(); }
-};
-
-// Keeps unused scratch for later runs. Not thread-safe.
-class SpareScratch {
- public:
-  Scratch take(std::size_t bytes);  // at least `bytes` long
-  void put(Scratch scratch) { spare_.push_back(std::move(scratch)); }
-
- private:
-  std::vector<Scratch> spare_;
-};
 
 class Run {
  public:
@@ -140,7 +121,10 @@ class Run {
     int link;
     std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0, messages_received = 0;
   };
-  std::span<const Traffic> traffic();
+  std::span<const Traffic> traffic() {
+    if (traffic_.empty()) count_traffic();
+    return traffic_;
+  }
   std::uint64_t rounds() const { return rounds_; }
   std::uint64_t rounds_done() const;
   std::size_t scratch_bytes() const { return scratch_.bytes; }
@@ -194,6 +178,7 @@ class Run {
   void mark_first(std::vector<Extent>& round0) const;
   void make_pairs();
   const Head* head_of(const Node& node) const;
+  void count_traffic();
   bool moves_nothing(const Node& node) const;
   void lay_out(std::uint64_t round, Cut& cut) const;
   void measure(const Cut& cut, std::vector<Extent>& extents) const;
@@ -256,7 +241,6 @@ class Run {
   // Handles an arrival that was sent again; false if the node did not wait for one.
   bool came_again(std::uint32_t lane, std::uint32_t node);
   void post_ready();
-  inline void flush();
   void bring(std::byte* to, const std::byte* from, std::size_t elements) const;
   void stage_in(std::uint32_t lane);
   // ---- with a Compute (computed.cc)

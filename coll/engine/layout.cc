@@ -1,12 +1,16 @@
-// Slices a message for the engine: rounds, chunks, addresses and scratch, computed once per size.
+// Slices a message for the engine: rounds, chunks, addresses and scratch, computed once per size;
+// and what the transfers of a call refer to.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <numeric>
 #include <tuple>
 
 #include "coll/engine/engine.h"
+#include "coll/engine/signature.h"
 #include "coll/footprint.h"
+#include "transport/offers.h"
 
 namespace weft {
 namespace {
@@ -320,6 +324,44 @@ void Run::copy_joined(std::uint32_t lane, const Node& node, const Extent& extent
     const std::size_t bytes = bytes_of(at, cuts_[1]);
     out ? std::memcpy(chunks, message, bytes) : std::memcpy(message, chunks, bytes);
     message += bytes;
+  }
+}
+
+// ---- what transfers name: signatures of pairs, buffers of the user --------------------------
+
+// In an all_to_all_v, every pair of ranks agrees on its own signatures.
+void Run::make_pairs() {
+  pairs_.clear();
+  if (!call_->head.sign || !by_pairs(call_->head)) return;
+  pairs_.resize(static_cast<std::size_t>(plan_->schedule.nranks));
+  for (const Node& n : plan_->nodes) {
+    const auto i = static_cast<std::size_t>(n.order);
+    if (pairs_[i].peer == kNoRank)
+      pairs_[i] = {n.peer, pair_signature(call_->head, n.peer, call_->counts[i]),
+                   pair_signature(call_->head, root_of(call_->head), call_->recv_counts[i])};
+  }
+}
+
+// Lets a device register memory that is not weft's own once per call, not once per message.
+void Run::name_buffers() {
+  static std::atomic<std::uint64_t> serials{0};
+  const Footprint all = footprint(plan_->collective);
+  const auto bytes = [&](Part part) {
+    return blocks_in(part, static_cast<std::size_t>(plan_->schedule.nranks)) * call_->count *
+           element_;
+  };
+  const std::uint64_t serial = serials.fetch_add(2, std::memory_order_relaxed) + 1;
+  buffers_[0] = {in_, bytes(all.in), serial, false};
+  buffers_[1] = {out_, bytes(all.out), serial + 1, true};
+}
+
+void Run::end_buffers() {
+  for (UserBuffer& buffer : buffers_) {
+    for (const std::uint8_t l : plan_->links) {
+      if (DeviceMemory* const memory = links_[l]->device_memory())
+        memory->end_buffer(buffer.serial);
+    }
+    buffer.serial = 0;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coll/engine/outline.h"
+#include "coll/engine/pieces.h"
 #include "coll/schedule/schedule.h"
 #include "coll/types.h"
 
@@ -69,24 +70,6 @@ struct PlanRequest {
   std::function<int(Rank peer, int channel)> link_of;  // index into links; peer of the communicator
 };
 
-// A chunk's part of the message: piece `index` of the `of` pieces of a block
-// (coll/schedule/block_ownership.h).
-struct Piece {
-  int block = 0, index = 0, of = 1;
-  // Weights of this piece, of those before it, of the whole block; `all` 0: pieces are equal.
-  double weight = 0, before = 0, all = 0;
-  // Where the piece begins, and ends, in a block of `elements` elements.
-  std::size_t begin(std::size_t elements) const { return cut(elements, index, before); }
-  std::size_t end(std::size_t elements) const { return cut(elements, index + 1, before + weight); }
-
- private:
-  std::size_t cut(std::size_t elements, int i, double weights) const {
-    if (i == of) return elements;
-    if (all > 0) return static_cast<std::size_t>(static_cast<double>(elements) * (weights / all));
-    return elements * static_cast<std::size_t>(i) / static_cast<std::size_t>(of);
-  }
-};
-
 struct Plan {
   // The steps as the engine runs them. In an all_to_all the chunks are renumbered: the plan keeps
   // only those of the n * n blocks that this rank touches, in the same order.
@@ -114,18 +97,12 @@ struct Plan {
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks of the result that no step of this rank writes
   bool network = false, premultiplied = false;  // see PlanRequest
-  bool own_rail = false;  // chunks have the sizes that their rails can carry: Transfer::own_rail
-  Outline outline;                              // the same on every rank; set after compile()
-  int algorithm = -1;                           // index into algorithms(); -1: none of them
-  std::uint32_t common = 0;                     // see common_hash() in signature.h
+  bool own_rail = false;     // chunks have the sizes that their rails can carry: Transfer::own_rail
+  Outline outline;           // the same on every rank; set after compile()
+  int algorithm = -1;        // index into algorithms(); -1: none of them
+  std::uint32_t common = 0;  // see common_hash() in signature.h
   std::uint64_t serial = 0;  // unique in the process, even after the plan is destroyed
 };
-
-// Splits steps over several chunks into steps over one chunk each, for the block layout: chunks
-// with consecutive numbers are not contiguous there. Both ends of a transfer do this alike.
-// Receives of one reduction stay together, chunk by chunk; ends[i] is the end of the reduction of
-// step i, as two adjacent ones may have a chunk in common.
-Schedule split_chunks(const Schedule& schedule, std::vector<std::size_t>& ends);
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small message of blocks.
 // Throws Error if the schedule sends a value it does not have, or more messages to a rank than

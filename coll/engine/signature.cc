@@ -119,11 +119,6 @@ Head pair_signature(const Head& call, Rank receiver, std::uint64_t count) {
 
 Rank root_of(const Head& head) { return static_cast<Rank>((head.about[2] & ~kUnevenBit) >> 32); }
 
-void add_cut(Head& head, int algorithm, std::uint32_t plan, std::uint64_t elements) {
-  head.about[2] |= static_cast<std::uint64_t>((algorithm + 1) & 0xff) << 24;
-  head.about[3] = (elements & 0xffffffffu) << 32 | plan;
-}
-
 std::uint32_t common_hash(const Plan& plan, std::uint64_t first) {
   std::uint64_t h = 0x9e3779b97f4a7c15u;
   const auto add = [&h](std::uint64_t x) {

@@ -78,7 +78,10 @@ Rank root_of(const Head& head);
 
 // Adds what else must be equal: the algorithm (an index into algorithms(), -1: on a board), the
 // common_hash() of all ranks' plans, and the number of elements of the message per round.
-void add_cut(Head& head, int algorithm, std::uint32_t plan, std::uint64_t elements);
+inline void add_cut(Head& head, int algorithm, std::uint32_t plan, std::uint64_t elements) {
+  head.about[2] |= static_cast<std::uint64_t>((algorithm + 1) & 0xff) << 24;
+  head.about[3] = (elements & 0xffffffffu) << 32 | plan;
+}
 
 // Sets the sign: a hash of the rest of the head, never 0.
 inline void seal(Head& head) {

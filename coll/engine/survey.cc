@@ -1,10 +1,13 @@
-// Reports a run's progress with each peer, for the flight recorder while the run waits, and its
+// Reports on a run: its progress with each peer, for the flight recorder and for errors, and its
 // traffic, for the counters.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "coll/engine/engine.h"
+#include "coll/engine/signature.h"
 
 namespace weft {
 
@@ -51,8 +54,7 @@ std::vector<Run::Progress> Run::survey() const {
   return all;
 }
 
-std::span<const Run::Traffic> Run::traffic() {
-  if (!traffic_.empty()) return traffic_;
+void Run::count_traffic() {
   std::map<std::pair<Rank, int>, Traffic> all;
   for (std::size_t i = 0; i < nodes_; ++i) {
     const Node& n = plan_->nodes[i];
@@ -78,7 +80,35 @@ std::span<const Run::Traffic> Run::traffic() {
     (send ? t.messages_sent : t.messages_received) += messages;
   }
   for (const auto& [key, t] : all) traffic_.push_back(t);
-  return traffic_;
+}
+
+std::string Run::failed_step() const {
+  const Node& n = plan_->nodes[failed_node_];
+  return fmt::format("chunks [{},{}) of round {}, channel {}", n.at.first, n.at.end(),
+                     failed_round_, n.ordinal >> kChannelShift);
+}
+
+Rank Run::waiting_for() const {
+  Rank sending_to = kNoRank;
+  for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
+    if (lanes_[lane].remaining == 0) continue;
+    for (std::uint32_t node = 0; node < nodes_; ++node) {
+      if (point(lane, node).posted != kPosted) continue;
+      const Node::Kind kind = plan_->nodes[node].kind;
+      if (kind != Node::Kind::kSend && kind != Node::Kind::kSendJoined)
+        return plan_->nodes[node].peer;
+      sending_to = plan_->nodes[node].peer;
+    }
+  }
+  return sending_to;
+}
+
+const Head& Run::head_for(Rank peer, const Head& theirs) const {
+  const auto pair = std::ranges::find(pairs_, peer, &Pair::peer);
+  if (pair == pairs_.end()) return call_->head;
+  // Some transports return to a sender the head that its receiver expected.
+  const bool to_them = by_pairs(theirs) && root_of(theirs) == peer;
+  return to_them ? pair->to : pair->from;
 }
 
 }  // namespace weft

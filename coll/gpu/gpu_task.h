@@ -10,7 +10,6 @@ class GpuTask final : public Task {
   GpuTask(GroupState& g, const CallDescriptor& of) : what_(of) { group = &g; }
   CallDescriptor what() const override { return what_; }
   // It has no transfers, and no turns.
-  void start() override {}
   void complete(const Completion&) override {}
   Step progress() override { return Step::kGoOn; }
   void done() override {}

@@ -95,14 +95,6 @@ struct GroupState {
   // Describes a call of this communicator that has the signature `head`.
   CallDescriptor describe(Collective c, const Call& call, const Head& head, Rank root,
                           std::uint64_t number) const;
-  // The unsealed head of collective `number`.
-  Head head_of(const Prepared& p, std::uint64_t number) const {
-    Head head = p.head;
-    head.about[1] = place_of(id, number);
-    if (part_of.record) [[unlikely]]
-      name_whole(head);
-    return head;
-  }
   // Puts the description of the user's whole call into a part's head, so that a mismatch error
   // about a compressed call names that call. Parts of a GPU lane keep their arguments, which are
   // the call's.

@@ -71,36 +71,13 @@ struct Prepared {
   // in-place call.
   std::size_t in_bytes = 0, out_bytes = 0, in_at = 0, out_at = 0;
   bool board = false, empty = false;
-  Head head;  // unsealed, without its number: see GroupState::head_of()
+  Head head;  // unsealed, without its number: begin() of a call adds it
   CallDescriptor what;
   book::Record packed;  // pack(what)
   const Algorithm* algorithm = nullptr;
   const Plan* plan = nullptr;  // null: the call needs none
   Slicing slicing;
   bool timed = true;  // the call's time is a measurement of the algorithm
-
-  // After repeated_by(): compares the rest of the arguments.
-  bool holds(std::uint64_t selection, const Algorithm* forced, bool in_place,
-             bool deterministic) const {
-    return of.selection == selection && of.forced == forced && of.in_place == in_place &&
-           of.deterministic == deterministic;
-  }
-  // Whether a call is valid and has the same arguments as the last one, except for the addresses.
-  // Then sets `in_place`.
-  bool repeated_by(const Call& call, Rank root, bool& in_place) const {
-    if (of.selection == 0 || of.count != call.count || of.type != call.type || of.op != call.op ||
-        of.root != root || call.is_vector || call.op == RedOp::kPreMulSum)
-      return false;
-    const auto in = reinterpret_cast<std::uintptr_t>(call.in);
-    const auto out = reinterpret_cast<std::uintptr_t>(call.out);
-    if ((in_bytes && !in) || (out_bytes && !out)) return false;
-    if (in_bytes == 0 || out_bytes == 0) {
-      in_place = of.in_place;
-      return true;
-    }
-    in_place = in + in_at == out + out_at;
-    return in_place || in >= out + out_bytes || out >= in + in_bytes;
-  }
 };
 
 // A counted reference to a Prepared. The core's mutex guards the count.

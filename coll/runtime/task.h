@@ -37,8 +37,6 @@ struct Task {
 
   // ---- called by the runtime. Pure functions: with a default, GCC would devirtualize the calls
   // speculatively to that default, in files that see no kind of task.
-  // Tasks::submit() has added the task: posts the transfers that can start now.
-  virtual void start() WEFT_REQUIRES(core_held) = 0;
   // A transfer of the task has ended.
   virtual void complete(const Completion& transfer) WEFT_REQUIRES(core_held) = 0;
   // Makes progress: called after complete(), or in every poll (Tasks::ask()).
@@ -54,7 +52,9 @@ struct Task {
 
   // ---- what the runtime asks the task
   // The user's call that the task runs, or is part of.
-  virtual CallDescriptor what() const = 0;
+  virtual CallDescriptor what() const {
+    return group->part_of.record ? group->part_of.what : numbered(prepared->what, number);
+  }
   // A world rank that the task waits for; kNoRank: none.
   virtual Rank waiting_for() const { return kNoRank; }
   // Fills in the task's progress with each peer; false: it waits for other tasks of its group.
@@ -71,9 +71,13 @@ struct Task {
   virtual bool polled() const { return true; }
 
   GroupState* group = nullptr;
+  // The call's description, and its number among the communicator's collectives. Tasks without one
+  // override what() and open their record themselves.
+  PreparedRef prepared;
+  std::uint64_t number = 0;
   Call call;                 // for a message: its head and its tag
   std::uint32_t id = 0;      // the upper half of the ids of the task's transfers; 0: none yet
-  std::uint64_t record = 0;  // the call's number in the flight recorder
+  std::uint64_t record = 0;  // the call's number in the flight recorder; 0: not opened
   Telemetry::Timing timing;
   bool over = false;
   Status status;

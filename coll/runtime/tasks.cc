@@ -9,15 +9,19 @@
 
 namespace weft {
 
-void Tasks::submit(Task* task) {
+bool Tasks::submit(Task* task, bool launched) {
   task->at = tasks_.size();
   tasks_.push_back(task);
-  if (task->group->broken) [[unlikely]]
-    return finish(task, task->group->failure);
-  task->start();
+  if (launched && !task->group->broken) [[likely]] {
+    launch(task);
+    return true;
+  }
+  telemetry_->open(*task);
+  if (task->group->broken) finish(task, task->group->failure);
+  return !task->over;
 }
 
-void Tasks::enlist(Task* task) {
+void Tasks::launch(Task* task) {
   // The table stays half empty, so that a free place is found quickly; it grows with the tasks
   // under way, which keep their ids.
   if (++enlisted_ * 2 >= by_id_.size()) {
@@ -29,6 +33,7 @@ void Tasks::enlist(Task* task) {
     next_id_ = next_id_ < kCheckedIds ? next_id_ + 1 : 1;
   task->id = next_id_++;
   place_of(task->id) = task;
+  telemetry_->starting(*task);
 }
 
 void Tasks::finish(Task* task, const Status& status) {

@@ -26,10 +26,11 @@ class Tasks {
   Tasks(Links& links, Failures& failures, const std::unique_ptr<Telemetry>& telemetry)
       : links_(links), failures_(failures), telemetry_(telemetry) {}
 
-  // Adds and starts a task; if its communicator is over, the task ends at once.
-  void submit(Task* task) WEFT_REQUIRES(core_held);
-  // Gives the task the id of its transfers.
-  void enlist(Task* task) WEFT_REQUIRES(core_held);
+  // Adds a task, and opens the record of its call. launched: its transfers start now. Returns false
+  // if its communicator is over: the task has ended.
+  bool submit(Task* task, bool launched) WEFT_REQUIRES(core_held);
+  // Gives the task the id of its transfers, which start now.
+  void launch(Task* task) WEFT_REQUIRES(core_held);
   // Makes the next progress() advance the task.
   void mark_ready(Task* task) WEFT_REQUIRES(core_held) {
     if (!std::exchange(task->marked, true)) marked_.push_back(task);

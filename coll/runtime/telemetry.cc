@@ -116,9 +116,20 @@ std::uint64_t Telemetry::begin(const CallDescriptor& what, const book::Record& p
   return number;
 }
 
+std::uint64_t Telemetry::begin(const GroupState& group, const Prepared& of,
+                               std::uint64_t number) noexcept {
+  const std::uint64_t whole = group.part_of.record;
+  return whole ? whole | kPart : begin(of.what, of.packed, number);
+}
+
 std::size_t Telemetry::group_size(const GroupState& g) { return g.ranks.size(); }
 
+void Telemetry::open(Task& op) noexcept {
+  if (op.prepared && !op.record) op.record = begin(*op.group, *op.prepared, op.number);
+}
+
 void Telemetry::starting(Task& op) noexcept {
+  open(op);
   if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
   // Reading the clock costs tens of nanoseconds: after the first tasks, a sample is enough.
   const std::uint64_t number = timed_++;

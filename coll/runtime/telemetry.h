@@ -29,6 +29,7 @@ struct Algorithm;
 struct Core;
 struct Diagnosis;
 struct GroupState;
+struct Prepared;
 struct Task;
 
 class Telemetry final : public Witness {
@@ -44,9 +45,11 @@ class Telemetry final : public Witness {
   std::uint64_t begin(const CallDescriptor& what) noexcept {
     return begin(what, book::pack(what), what.sequence);
   }
-  // As above, for call number `sequence` with the description `what`; packed: pack(what).
-  std::uint64_t begin(const CallDescriptor& what, const book::Record& packed,
-                      std::uint64_t sequence) noexcept;
+  // As above, for the communicator's call with this number; for a part of a user's call, returns
+  // that call's record.
+  std::uint64_t begin(const GroupState& group, const Prepared& of, std::uint64_t number) noexcept;
+  // Opens the record of the task's call, if it is not open.
+  void open(Task& op) noexcept;
   // Closes the task's record and counts the task's traffic, time or failure.
   void end(Task& op) noexcept;
   // Closes the record of a call that has no Task.
@@ -62,7 +65,7 @@ class Telemetry final : public Witness {
     const Algorithm* algorithm = nullptr;  // null: counts for no algorithm
     std::uint64_t began_ns = 0;            // 0: not timed
   };
-  // Called before the task's first transfer.
+  // Called before the task's first transfer; opens its record, too.
   void starting(Task& op) noexcept WEFT_REQUIRES(core_held);
   void picked(const GroupState& g, Collective c, int size_class,
               const std::vector<Candidate>& candidates) {
@@ -117,6 +120,8 @@ class Telemetry final : public Witness {
   static constexpr std::uint64_t kPart = std::uint64_t{1} << 63;
 
  private:
+  std::uint64_t begin(const CallDescriptor& what, const book::Record& packed,
+                      std::uint64_t sequence) noexcept;
   void mark_ports() WEFT_REQUIRES(core_held);
   void slow(const Task& op, std::chrono::nanoseconds took) const;
   void end_stall() noexcept;

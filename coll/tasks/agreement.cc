@@ -13,9 +13,6 @@
 namespace weft {
 namespace {
 
-// The bits of a tag that identify the communicator and the collective.
-constexpr std::uint64_t kPlaceMask = ~((std::uint64_t{1} << (kRoundBits + kOrdinalBits)) - 1);
-
 // A rank that only sends may be thousands of collectives ahead, so that the numbers in tags wrap
 // around: such a message belongs to a later collective and shows no mismatch.
 bool comes_later(const Head& mine, const Head& theirs) {
@@ -60,13 +57,6 @@ Status unread(const GroupState& g, std::uint32_t round, const Head& mine, bool s
       return differ(*g.core, mine, g.ranks[i], theirs, counts);
   }
   return {};
-}
-
-Status unexpected_after(const Core& core, const Past& past, Transport& of) {
-  Head theirs;
-  const Rank peer = of.unexpected(kNoRank, past.tag, kPlaceMask, theirs);
-  if (peer == kNoRank || comes_later(past.head, theirs)) return {};
-  return differ(core, past.head, peer, theirs);
 }
 
 }  // namespace
@@ -127,14 +117,11 @@ Status diverging_on_board(const Task& task, int member) {
   return differ(*g.core, task.call.head, peer, theirs, task.call.counts);
 }
 
-Status unexpected_of_last(const GroupState& g) {
-  // The last but one: its late messages had the time of one collective to arrive.
-  const Past& past = g.past[(g.next_past + g.past.size() - 2) % g.past.size()];
-  if (past.head.sign == 0) return {};
-  const Core& core = *g.core;
-  for (const std::size_t l : core.links.polled)
-    if (Status s = unexpected_after(core, past, *core.links.all[l]); !s.ok()) return s;
-  return {};
+Status unexpected_after(const Core& core, const Past& past, Transport& of) {
+  Head theirs;
+  const Rank peer = of.unexpected(kNoRank, past.tag, kPlaceMask, theirs);
+  if (peer == kNoRank || comes_later(past.head, theirs)) return {};
+  return differ(core, past.head, peer, theirs);
 }
 
 Status unexpected_at_end(const Core& core) {

@@ -137,18 +137,17 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
 
 BoardTask* BoardTask::begin(GroupState& g, Collective collective, const PreparedRef& prepared,
                             std::uint64_t number, std::uint64_t record, const Call& call,
-                            std::vector<std::size_t>&& blocks, bool published) {
-  auto* const task = new BoardTask(collective, prepared, number, std::move(blocks), published);
+                            std::vector<std::size_t>&& blocks) {
+  auto* const task = new BoardTask(collective, prepared->of.root, std::move(blocks), record != 0);
   task->group = &g;
+  task->prepared = prepared;
+  task->number = number;
   task->record = record;
   task->call = call;
-  g.core->tasks.submit(task);
+  if (!g.core->tasks.submit(task, false)) return task;
+  g.board_queue.push_back(task);
+  if (task->first()) task->publish();
   return task;
-}
-
-void BoardTask::start() {
-  group->board_queue.push_back(this);
-  if (first()) publish();
 }
 
 void BoardTask::publish() {

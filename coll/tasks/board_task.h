@@ -23,21 +23,16 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
 
 class BoardTask final : public Task {
  public:
-  // Starts the collective with this number and flight record. published: this rank's message is on
-  // the board already; only possible for the group's first task. blocks: the memory of a vector
-  // call's spans.
+  // Starts the collective with this number. record: of a call whose message is on the board
+  // already, which is only possible for the group's first task; else 0. blocks: the memory of a
+  // vector call's spans.
   static BoardTask* begin(GroupState& g, Collective collective, const PreparedRef& prepared,
                           std::uint64_t number, std::uint64_t record, const Call& call,
-                          std::vector<std::size_t>&& blocks, bool published)
-      WEFT_REQUIRES(core_held);
-  void start() override WEFT_REQUIRES(core_held);
+                          std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held);
   void complete(const Completion&) override {}  // it has no transfers
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);
   void cancel() override WEFT_REQUIRES(core_held) { group->board_queue.clear(); }
-  CallDescriptor what() const override {
-    return group->part_of.record ? group->part_of.what : numbered(prepared_->what, number_);
-  }
   Rank waiting_for() const override;
   bool survey(Recorder::Stalled& how_far) const override;
   Status failure() const override WEFT_REQUIRES(core_held) {
@@ -46,21 +41,13 @@ class BoardTask final : public Task {
   Status mismatch() const override WEFT_REQUIRES(core_held);
 
  private:
-  BoardTask(Collective collective, const PreparedRef& prepared, std::uint64_t number,
-            std::vector<std::size_t>&& blocks, bool published)
-      : collective_(collective),
-        root_(prepared->of.root),
-        prepared_(prepared),
-        number_(number),
-        blocks_(std::move(blocks)),
-        published_(published) {}
+  BoardTask(Collective collective, Rank root, std::vector<std::size_t>&& blocks, bool published)
+      : collective_(collective), root_(root), blocks_(std::move(blocks)), published_(published) {}
   bool first() const { return group->board_queue.front() == this; }
   void publish() WEFT_REQUIRES(core_held);
 
   const Collective collective_;
   const Rank root_;
-  const PreparedRef prepared_;
-  const std::uint64_t number_;
   const std::vector<std::size_t> blocks_;
   bool published_;
   int diverging_ = -1;

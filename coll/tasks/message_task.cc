@@ -40,9 +40,9 @@ MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count
   call.count = count;
   call.type = type;
   call.total_bytes = bytes_;
-  number_ = ++(sends ? g.sends : g.recvs)[with];
+  number = ++(sends ? g.sends : g.recvs)[with];
   call.head =
-      signature(Collective::kSendRecv, call, sends ? peer_ : core_.job->rank(), g.id, number_);
+      signature(Collective::kSendRecv, call, sends ? peer_ : core_.job->rank(), g.id, number);
   seal(call.head);
   call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
              (slices & kNumbers);
@@ -51,7 +51,7 @@ MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count
 }
 
 CallDescriptor MessageTask::what() const {
-  CallDescriptor what = group->describe(Collective::kSendRecv, call, call.head, peer_, number_);
+  CallDescriptor what = group->describe(Collective::kSendRecv, call, call.head, peer_, number);
   what.message = true;
   what.sends = sends_;
   what.count = bytes_;
@@ -70,14 +70,14 @@ void MessageTask::let_go(void* data, std::uint32_t end) {
   data_ = static_cast<std::byte*>(data);
   const bool first = !under_way();
   ready_ = end;
-  if (first) return core_.tasks.submit(this);
+  if (first) return start();
   post();
 }
 
 void MessageTask::offer(const Offer& offer) {
   offer_ = offer;
   offered_ = true;
-  core_.tasks.submit(this);
+  start();
 }
 
 void MessageTask::answer(Answer answer) {
@@ -86,8 +86,7 @@ void MessageTask::answer(Answer answer) {
 }
 
 void MessageTask::start() {
-  core_.tasks.enlist(this);
-  core_.telemetry->starting(*this);
+  if (!core_.tasks.submit(this, true)) return;
   if (sends_ ? offered_ : may_be_offered_) post_aside(sends_, false);
   if (sends_ && offered_) post_aside(false, true);
   post();

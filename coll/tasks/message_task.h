@@ -52,7 +52,6 @@ class MessageTask final : public Task {
   // Appends the number of each completed slice to `over`.
   void tell_slices(std::vector<std::uint32_t>& over) { slices_over_ = &over; }
 
-  void start() override WEFT_REQUIRES(core_held);
   void complete(const Completion& transfer) override WEFT_REQUIRES(core_held);
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);
@@ -64,6 +63,7 @@ class MessageTask final : public Task {
   std::span<const Run::Traffic> traffic() override;
 
  private:
+  void start() WEFT_REQUIRES(core_held);
   void post() WEFT_REQUIRES(core_held);
   void post_aside(bool sends, bool answer) WEFT_REQUIRES(core_held);
 
@@ -71,7 +71,6 @@ class MessageTask final : public Task {
   const bool sends_;
   const Rank peer_;  // world rank
   const std::size_t bytes_;
-  std::uint64_t number_;  // among the messages to, or from, the peer
   std::size_t slice_bytes_;
   std::uint32_t slices_, ready_ = 0, posted_ = 0, left_;  // slices below ready_ may be posted
   std::byte* data_ = nullptr;

@@ -41,12 +41,12 @@ void ScheduleTask::find_free(SchedulePool& pool, const Plan& plan, std::size_t b
     best = std::ranges::max_element(recent, {}, [](auto* t) { return t->run_.scratch_bytes(); });
   if (best != recent.end())
     std::swap(*best, recent.back());
-  else if (pool.all.size() < kKeptSetUp && free.back()->number_ > 0)
+  else if (pool.all.size() < kKeptSetUp && free.back()->number > 0)
     add();
 }
 
 ScheduleTask* ScheduleTask::begin(GroupState& group, const PreparedRef& prepared,
-                                  std::uint64_t number, std::uint64_t record, const Call& call,
+                                  std::uint64_t number, const Call& call,
                                   std::vector<std::size_t>&& blocks) {
   Core& core = *group.core;
   auto& free = core.schedules.free;
@@ -55,9 +55,9 @@ ScheduleTask* ScheduleTask::begin(GroupState& group, const PreparedRef& prepared
   ScheduleTask* const task = free.back();
   free.pop_back();
   task->group = &group;
-  task->prepared_ = prepared;
-  task->number_ = number;
-  task->record = record;
+  task->prepared = prepared;
+  task->number = number;
+  task->record = 0;
   task->call = call;
   if (call.is_vector) [[unlikely]]
     task->blocks_ = std::move(blocks);
@@ -69,13 +69,19 @@ ScheduleTask* ScheduleTask::begin(GroupState& group, const PreparedRef& prepared
   task->receipts.reset();
   task->stall = {};
   task->look_after = kLookAfter;
-  core.tasks.submit(task);
+  task->start_ = group.starts++;
+  const bool now = group.next.empty() && task->may_start();
+  if (!core.tasks.submit(task, now)) return task;
+  if (now)
+    task->launch();
+  else
+    group.next.push_back(task);
   return task;
 }
 
 void ScheduleTask::release() {
   SchedulePool& pool = group->core->schedules;
-  prepared_.drop();
+  prepared.drop();
   if (pool.free.size() < kWindow + kKeptSetUp) [[likely]]
     return pool.free.push_back(this);
   // After a burst: resets this task, and puts it where find_free() looks last.
@@ -91,26 +97,18 @@ bool ScheduleTask::may_start() const {
   return group->running.empty() || start_ - group->running.front()->start_ < kWindow;
 }
 
-void ScheduleTask::start() {
-  start_ = group->starts++;
-  if (group->next.empty() && may_start()) return launch();
-  group->next.push_back(this);
-}
-
 void ScheduleTask::launch() {
   Core& core = *group->core;
   group->running.push_back(this);
   moved = true;  // it was queued, not stalled
-  core.tasks.enlist(this);
   call.id_high = id;
-  const Plan& plan = *prepared_->plan;
+  const Plan& plan = *prepared->plan;
   for (const std::uint8_t link : plan.links) core.links.use(link);
   compute_ = group->compute;
   const bool on_device = compute_ && compute_->on_device();
   call.streaming = call.total_bytes >= core.tuning.streaming_bytes && !on_device;
   call.copies_results = !call.streaming && !core.oversubscribed;
-  core.telemetry->starting(*this);
-  run_.start(plan, call, compute_ ? slicing_for(*compute_, plan) : prepared_->slicing,
+  run_.start(plan, call, compute_ ? slicing_for(*compute_, plan) : prepared->slicing,
              core.links.all, compute_);
   if (compute_) core.tasks.ask(this);
   if (run_.done()) core.tasks.mark_ready(this);
@@ -138,10 +136,17 @@ void ScheduleTask::done() {
   while (!group->next.empty() && group->next.front()->may_start()) {
     ScheduleTask* const next = group->next.front();
     group->next.pop_front();
+    core.tasks.launch(next);
     next->launch();
   }
-  if (const Status left = unexpected_of_last(*group); !left.ok()) [[unlikely]]
-    core.failures.suspect({.scope = core.failures.scope_of(*group), .why = left});
+  // The last but one: its late messages had the time of one collective to arrive.
+  const Past& past = group->past[(group->next_past + group->past.size() - 2) % group->past.size()];
+  Head theirs;
+  for (const std::size_t l : core.links.polled)
+    if (past.head.sign && core.links.all[l]->unexpected(kNoRank, past.tag, kPlaceMask, theirs) !=
+                              kNoRank) [[unlikely]]
+      if (const Status left = unexpected_after(core, past, *core.links.all[l]); !left.ok())
+        return core.failures.suspect({.scope = core.failures.scope_of(*group), .why = left});
 }
 
 void ScheduleTask::cancel() {

@@ -12,13 +12,12 @@ namespace weft {
 class ScheduleTask final : public Task {
  public:
   explicit ScheduleTask(SpareScratch& scratch) { run_.share_scratch(scratch); }
-  // Starts the collective with this number and flight record on a free task of the core, if
-  // possible one that is set up for its plan. blocks: the memory that the spans in `call` point to.
+  // Starts the collective with this number on a free task of the core, if possible one that is set
+  // up for its plan. blocks: the memory that the spans in `call` point to.
   static ScheduleTask* begin(GroupState& group, const PreparedRef& prepared, std::uint64_t number,
-                             std::uint64_t record, const Call& call,
-                             std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held);
+                             const Call& call, std::vector<std::size_t>&& blocks)
+      WEFT_REQUIRES(core_held);
 
-  void start() override WEFT_REQUIRES(core_held);
   void complete(const Completion& transfer) override WEFT_REQUIRES(core_held) {
     run_.complete(transfer);
   }
@@ -26,9 +25,6 @@ class ScheduleTask final : public Task {
   void done() override WEFT_REQUIRES(core_held);
   void cancel() override WEFT_REQUIRES(core_held);
   void release() override WEFT_REQUIRES(core_held);
-  CallDescriptor what() const override {
-    return group->part_of.record ? group->part_of.what : numbered(prepared_->what, number_);
-  }
   Rank waiting_for() const override;
   bool survey(Recorder::Stalled& how_far) const override;
   Status failure() const override WEFT_REQUIRES(core_held);
@@ -43,8 +39,6 @@ class ScheduleTask final : public Task {
   void launch() WEFT_REQUIRES(core_held);
 
   Run run_;
-  PreparedRef prepared_;  // of the call; number_ counts the communicator's collectives
-  std::uint64_t number_ = 0;
   Compute* compute_ = nullptr;       // group->compute when the run started
   std::uint64_t start_ = 0;          // its number among the group's tasks with schedules
   std::vector<std::size_t> blocks_;  // the memory that the spans in `call` point to

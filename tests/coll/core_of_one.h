@@ -34,7 +34,6 @@ struct CoreOfOne {
 // A task without transfers; the test sets the result of progress().
 struct ToldTask : Task {
   explicit ToldTask(GroupState& g) { group = &g; }
-  void start() override { ++starts; }
   void complete(const Completion&) override {}
   Step progress() override {
     ++turns;
@@ -48,7 +47,7 @@ struct ToldTask : Task {
   Status failure() const override { return {Code::kInvalidArgument, "told to fail"}; }
 
   Step next = Step::kGoOn;
-  int starts = 0, turns = 0, dones = 0, cancels = 0;
+  int turns = 0, dones = 0, cancels = 0;
 };
 
 }  // namespace weft::testing

@@ -31,7 +31,7 @@ TEST(Failures, AnExceptionInAJudgementDoesNotEndAllJudgements) {
   Failures& failures = of.core().failures;
   CoreLock lock(of.core().mutex);
   ToldTask task(of.group());
-  of.core().tasks.submit(&task);
+  EXPECT_TRUE(of.core().tasks.submit(&task, false));
   const Scope scope = failures.scope_of(of.group());
   failures.suspect({What::kLate, scope, &task});
   EXPECT_THROW(failures.judge(lock), std::runtime_error);
@@ -65,7 +65,7 @@ TEST(Failures, ATaskThatEndsIsNotSuspectedAnyMore) {
   Failures& failures = of.core().failures;
   CoreLock lock(of.core().mutex);
   ToldTask task(of.group());
-  of.core().tasks.submit(&task);
+  EXPECT_TRUE(of.core().tasks.submit(&task, false));
   failures.suspect({What::kTransfer, failures.scope_of(of.group()), &task});
   EXPECT_TRUE(failures.any_suspicion());
   of.core().tasks.finish(&task, {});

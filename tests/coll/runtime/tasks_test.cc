@@ -18,8 +18,7 @@ TEST(Tasks, MoveOnceWhenStirredAndAlwaysWhenAsked) {
   Tasks& tasks = of.core().tasks;
   ToldTask task(of.group());
   const CoreLock lock(of.core().mutex);
-  tasks.submit(&task);
-  EXPECT_EQ(task.starts, 1);
+  EXPECT_TRUE(tasks.submit(&task, false));
   tasks.progress();
   EXPECT_EQ(task.turns, 0);
   tasks.mark_ready(&task);
@@ -49,8 +48,7 @@ TEST(Tasks, KeepTheirIdsWhileTheTableGrows) {
   std::vector<std::uint32_t> given;
   for (int i = 0; i < 1000; ++i) {
     many.push_back(std::make_unique<ToldTask>(of.group()));
-    tasks.submit(many.back().get());
-    tasks.enlist(many.back().get());
+    EXPECT_TRUE(tasks.submit(many.back().get(), true));
     given.push_back(many.back()->id);
   }
   EXPECT_EQ(std::set<std::uint32_t>(given.begin(), given.end()).size(), given.size());
@@ -65,7 +63,7 @@ TEST(Tasks, EndWithTheirCommunicator) {
   Tasks& tasks = of.core().tasks;
   const CoreLock lock(of.core().mutex);
   ToldTask early(of.group()), late(of.group());
-  tasks.submit(&early);
+  EXPECT_TRUE(tasks.submit(&early, false));
   Status told;
   early.on_done = [&](const Status& s) { told = s; };
   of.group().failure = {Code::kPeerFailed, "rank 7 died", 7};
@@ -73,8 +71,7 @@ TEST(Tasks, EndWithTheirCommunicator) {
   tasks.end_broken();
   EXPECT_EQ(early.cancels, 1);
   EXPECT_EQ(early.status.message(), "rank 7 died");
-  tasks.submit(&late);
-  EXPECT_EQ(late.starts, 0);
+  EXPECT_FALSE(tasks.submit(&late, false));
   EXPECT_TRUE(late.over);
   EXPECT_EQ(late.status.rank(), 7);
   EXPECT_TRUE(told.ok()) << "callbacks run later, without the mutex";
