@@ -21,6 +21,7 @@ namespace {
 // many ranks exceeds the limit, but its ranks are alike.
 constexpr std::size_t kAllRanksSteps = 8192;
 constexpr std::size_t kBroadcastSteps = 200'000;
+constexpr std::size_t kRootedSteps = 32768;  // of a rooted collective over more than kFewHosts
 constexpr int kSomeRanks = 16;
 constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
 constexpr std::size_t kMostSlow = 4;  // maximum number of hosts with slow ports that are simulated
@@ -380,17 +381,16 @@ std::vector<Schedule> all_schedules(const Algorithm& algorithm, Shape shape, boo
 // Plays all ranks; time 0 if they have too many steps.
 Prediction play_all(const Algorithm& algorithm, Shape shape, std::size_t bytes,
                     const CostModel& model) {
-  // The ranks of a tree have few steps.
-  const int most = rooted(algorithm.collective) ? 2 * kManyRanks : kManyRanks;
-  if (shape.nranks > most || !as_engine(shape, model)) return {};
+  const bool tree = rooted(algorithm.collective);  // whose ranks have few steps
+  if (shape.nranks > (tree ? 2 * kManyRanks : kManyRanks) || !as_engine(shape, model)) return {};
   shape.rank = outlined_rank(algorithm.collective, shape);
   const Cutting cut = cutting_of(algorithm, algorithm.build(shape), shape, bytes, model);
-  const std::vector<Schedule> all = all_schedules(algorithm, shape, cut.split, kAllRanksSteps);
+  const std::vector<Schedule> all =
+      all_schedules(algorithm, shape, cut.split, tree ? kRootedSteps : kAllRanksSteps);
   if (all.empty()) return {};
   if (algorithm.collective == Collective::kAllToAll)  // every rank has blocks of its own
     bytes *= static_cast<std::size_t>(shape.nranks);
-  return predict_as_engine(all, shape, static_cast<double>(bytes), cut.rounds,
-                           !rooted(algorithm.collective), model);
+  return predict_as_engine(all, shape, static_cast<double>(bytes), cut.rounds, !tree, model);
 }
 
 Prediction predict_equal_ports(const Algorithm& algorithm, const Shape& any, std::size_t bytes,

@@ -11,9 +11,9 @@
 
 #include "coll/runtime/internals.h"
 #include "perf/validate/collective_checks.h"
+#include "perf/validate/conduct/conduct.h"
 #include "perf/validate/facts/read_facts.h"
 #include "perf/validate/fleet_facts.h"
-#include "perf/validate/conduct/conduct.h"
 #include "perf/validate/probes/agent_fabric.h"
 #include "perf/validate/rail_outages.h"
 #include "perf/validate/report/baseline.h"

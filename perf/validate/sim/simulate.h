@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "perf/validate/facts/facts.h"
 #include "perf/validate/conduct/conduct.h"
+#include "perf/validate/facts/facts.h"
 #include "perf/validate/sim/sim_fabric.h"
 
 namespace weft::fabric {
