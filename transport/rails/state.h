@@ -27,7 +27,7 @@
 
 namespace weft {
 
-struct Rails::State : private PeerTalk::Listener {
+struct Rails::State final : private PeerTalk::Listener {
   using Slot = RailSlot;
   using Lane = RailLane;
 
