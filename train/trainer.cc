@@ -1,4 +1,4 @@
-// Trainer: the phases of one step. This file knows neither buckets nor operators.
+// Trainer: the phases of one step. This file does not depend on buckets or operators.
 #include "train/trainer.h"
 
 #include <fmt/format.h>

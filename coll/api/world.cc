@@ -1,5 +1,5 @@
-// World: measurements at its start, shrink(), and its fixed communicators. This file does not know
-// where the job came from, nor the parts of a Core.
+// World: measurements at its start, shrink(), and its fixed communicators. This file is independent
+// of where the job came from, and of the parts of a Core.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The outline of a schedule: how many messages, chunks and hops a round of it has, and how much
-// scratch. Knows no bytes, no rates and no addresses.
+// scratch. It does not contain sizes in bytes, rates or addresses.
 //
 // Both ends of a message must cut it alike, so whatever decides the slices must be the same on
 // every rank. Schedules differ from rank to rank; every rank uses the outline of rank 0's schedule.

@@ -1,5 +1,5 @@
-// Compiles a schedule: determines where each value lies and which step waits for which.
-// Knows no sizes, no addresses and no transports.
+// Compiles a schedule: determines where each value lies and which step waits for which. A plan does
+// not depend on sizes, addresses or transports.
 #include "coll/engine/plan.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Hands calls on device memory and calls ordered by a stream to the lanes that run them. Does not
-// know the path that a call takes.
+// Hands calls on device memory and calls ordered by a stream to the lanes that run them. This file
+// does not depend on the path that a call takes.
 #include "coll/gpu/begin.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Links: the transports of this process, the choice of one for each pair of ranks, and rails that
-// replace each other. This class does not know tasks, communicators or algorithms.
+// replace each other. This class does not depend on tasks, communicators or algorithms.
 #pragma once
 
 #include <algorithm>

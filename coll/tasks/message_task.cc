@@ -1,5 +1,5 @@
 // Posts the slices of a message, an offer and its answer, and handles their completions. This file
-// does not know whether the memory is a GPU's.
+// is independent of whether the memory is a GPU's.
 #include "coll/tasks/message_task.h"
 
 #include <fmt/format.h>

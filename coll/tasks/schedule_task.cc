@@ -1,5 +1,5 @@
 // Runs collectives by plans, a window of them per communicator at a time, and caches tasks that are
-// set up. This file does not know a plan's algorithm.
+// set up. This file does not depend on a plan's algorithm.
 #include "coll/tasks/schedule_task.h"
 
 #include <fmt/format.h>

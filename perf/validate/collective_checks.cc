@@ -1,4 +1,4 @@
-// Selects and runs the cases of the collectives. Does not know payload values.
+// Selects and runs the cases of the collectives. This file does not depend on payload values.
 #include "perf/validate/collective_checks.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // What this rank and one peer say to each other in datagrams, over any path that works: pings, and
-// numbered notes. Does not know what notes say, nor lanes or messages.
+// numbered notes. This class does not depend on the contents of notes, on lanes or on messages.
 //
 //   i, o   ping and its answer: this path works, and the peer polls
 //   n, a   a note and its acknowledgement; one note at a time is repeated on all paths

@@ -1,4 +1,5 @@
-// The delay of a long message's receipt, to combine two. Knows no tags and no clock.
+// The delay of a long message's receipt, to combine two. The class does not depend on tags or a
+// clock.
 #pragma once
 
 #include <algorithm>

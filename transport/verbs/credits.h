@@ -1,5 +1,5 @@
-// The credits of one queue pair, which limit the slots that the sender may fill. Does not know
-// verbs.
+// The credits of one queue pair, which limit the slots that the sender may fill. This file does not
+// depend on verbs.
 //
 // A queue pair's receiver owns a ring of slots (eager buffers), which the sender fills in order.
 // The receiver frees the slots in the same order, each as soon as it has read the message (it

@@ -1,5 +1,5 @@
 // The places for connections: their owners, and how long this rank has waited for a free one. A
-// place is the slots of one connection. Does not know how places are freed.
+// place is the slots of one connection. This file is independent of how places are freed.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The Work of a call: its tensors, its requests in weft, and what is left to do when these are
-// over. Does not know which call it belongs to.
+// over. A Work does not depend on which call it belongs to.
 #pragma once
 
 #include <ATen/core/ivalue.h>
