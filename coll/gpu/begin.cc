@@ -85,7 +85,7 @@ void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
                         (buffers.has_out && op.mine.out.gpu < 0);
 }
 
-// Checks that the World works and that the graph which the stream captures can have the call.
+// Checks that the World works, and that a graph that captures the stream can contain the call.
 Status check_call(Device& device, GroupState& g, const char* title, bool ordered,
                   Device::Stream stream, bool blocking, bool& captured) {
   {
@@ -164,7 +164,7 @@ bool all_take_a_lane(const GroupState& g) {
 
 Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
                       bool in_place, bool blocking, Status& status, bool& taken) {
-  // What a lane itself calls is in host memory.
+  // Calls that a lane itself makes use host memory.
   if (g.id >> g.core->groups.id_bits != 0) return nullptr;
   const std::size_t n = g.ranks.size();
   const Footprint use = footprint(c, g.me, root);

@@ -20,8 +20,9 @@ std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
   return (static_cast<std::uint64_t>(member) << 32) | cell;
 }
 
-// Most unexpected messages of a peer that stay in their cells, and most with its views; others are
-// copied out, so that a sender cannot run out of cells or slots because of them.
+// Maximum number of a peer's unexpected messages that stay in their cells, and maximum number of
+// these and of the peer's views together. Further messages are copied out of their cells, so that a
+// sender cannot run out of cells or slots because of them.
 constexpr std::size_t kUnexpectedKept = 8;
 constexpr int kMostKept = kRing / 2;
 

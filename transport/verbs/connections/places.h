@@ -45,8 +45,8 @@ class VerbsPlaces {
   void begin_for_answer() { for_answer_.begin(); }
 
  private:
-  // A wait ends after a number of looks, or after a time if looks are slow because others use the
-  // core.
+  // A wait ends after a number of searches, or after a time if searches are rare because other
+  // processes use the core.
   struct Patience {
     const int most_looks;
     const Clock::duration most_time;

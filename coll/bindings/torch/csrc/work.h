@@ -27,7 +27,8 @@ struct CallOf {
   int rank;
   std::uint64_t sequence;
   std::chrono::milliseconds timeout;
-  std::shared_ptr<const std::vector<std::uint64_t>> global_ranks;  // of the group; null: the same
+  // PyTorch's global rank of each rank of the group; null: the group's ranks are global ranks.
+  std::shared_ptr<const std::vector<std::uint64_t>> global_ranks;
   std::shared_ptr<Hooks> hooks;
 };
 
