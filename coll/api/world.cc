@@ -124,7 +124,7 @@ std::unique_ptr<World> World::shrink() {
     }
   next->machine = old.machine;
   next->costs = old.costs;
-  next->profile = old.profile;  // including whether it is off
+  next->profile = old.profile;  // also if it is off
   next->finish_setup();
   std::unique_ptr<World> world(new World(std::move(next)));
   world->former_ = std::move(former);
