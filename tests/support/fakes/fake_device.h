@@ -1,4 +1,4 @@
-// A device without a GPU, for tests of everything above the device seam.
+// A device without a GPU, for tests of all code above the device interface.
 //
 // It is stricter than a GPU. Only work on its streams may access its memory; other accesses fault,
 // so that a forgotten copy crashes at once. Streams are threads with random delays, so that work is
