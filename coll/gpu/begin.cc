@@ -69,7 +69,7 @@ std::unique_ptr<DeviceOperation> operation_of(Collective c, const Call& call, Ra
   return op;
 }
 
-// Records what the other ranks need to know about the buffers.
+// Records the properties of the buffers that the other ranks need.
 void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
                   std::uint64_t bytes_in, std::uint64_t bytes_out) {
   if (buffers.has_in) op.mine.in = device_address(device, op.call.in, bytes_in, buffers.in);

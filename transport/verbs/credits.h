@@ -64,7 +64,7 @@ class VerbsRecvCredits {
   void took() { ++taken_; }
   std::uint64_t taken() const { return taken_; }
   bool owes() const { return taken_ - told_ >= (slots_ + 1) / 2; }
-  // Whether enough slots are free that the peer is to be told of them now.
+  // Whether enough slots are free to notify the peer of them now.
   bool tells() const { return covered_ - told_ >= (slots_ + 1) / 2; }
   // Whether this many receive requests are due to be reposted.
   bool due(int receives) const { return receives >= kAtOnce || owes(); }
