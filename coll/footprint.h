@@ -44,7 +44,8 @@ constexpr Footprint footprint(Collective c) {
   return {};
 }
 
-// Whether the root's data goes out; in the other rooted collectives data goes to the root.
+// Whether the root sends data to the other ranks; in the other rooted collectives the root
+// receives.
 constexpr bool from_root(Collective c) {
   return c == Collective::kBroadcast || c == Collective::kScatter;
 }

@@ -1,4 +1,4 @@
-// The presets, with where their numbers come from. Does not measure anything.
+// The presets, with the sources of their numbers. Does not measure anything.
 #include "coll/machine.h"
 
 #include <fmt/format.h>
@@ -88,7 +88,7 @@ Machine unmeasured_machine() {
   m.rail.gbps = 10;
   m.payload_share = 1;  // rates that a job measures are those of payload
   m.rail_core_us = 1;
-  m.reduce_GBps = 20;  // what has just come lies in a cache
+  m.reduce_GBps = 20;  // bytes that have just arrived are in a cache
   m.copy_GBps = 0;     // in the rate of `host`
   m.host_ports = false;
   return m;

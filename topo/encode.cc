@@ -1,4 +1,5 @@
-// Converts a Place to JSON and back, for the bootstrap. Independent of how the text is sent.
+// Converts a Place to JSON and back, for the bootstrap. This file is independent of how the text is
+// sent.
 #include <fmt/format.h>
 
 #include <cmath>

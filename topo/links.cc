@@ -1,5 +1,5 @@
-// Reads interfaces from rtnetlink or a sysfs tree: their kinds and lower devices. Independent of
-// device names.
+// Reads interfaces from rtnetlink or a sysfs tree: their kinds and lower devices. This file is
+// independent of device names.
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>

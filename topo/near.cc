@@ -1,4 +1,5 @@
-// Compares paths in the PCI tree, and assigns a host's GPUs to ranks. Independent of CUDA.
+// Compares paths in the PCI tree, and assigns a host's GPUs to ranks. This file is independent of
+// CUDA.
 #include "topo/near.h"
 
 #include <algorithm>

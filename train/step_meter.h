@@ -1,5 +1,5 @@
-// StepMeter measures the times and bytes of one step of a rank, for its report. It does not know
-// what a step computes.
+// StepMeter measures the times and bytes of one step of a rank, for its report. It is independent
+// of what a step computes.
 #pragma once
 
 #include <functional>

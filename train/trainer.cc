@@ -1,4 +1,4 @@
-// Trainer: the phases of one step. This file knows neither buckets nor operators.
+// Trainer: the phases of one step. This file does not depend on buckets or operators.
 #include "train/trainer.h"
 
 #include <fmt/format.h>
@@ -234,7 +234,7 @@ void Trainer<T>::update(const StepReport& report) {
   for (auto& store : stores_) {
     if (report.skipped)
       store->forget_gradients();
-    else  // AdamW counts updates: one that thinks it is the twentieth is too small for a first
+    else  // a first update with a number above 1 would be too small: AdamW's bias correction
       store->update(step_ - scaler_.skipped(), report.rate, clipped / report.loss_scale);
   }
 }
@@ -251,7 +251,7 @@ StepReport Trainer<T>::step() {
   meter_->pause();
   if (mesh_->pipeline.size() > 1)
     report.bubble = measured_bubble(runtime_->last(), mesh_->pipeline.comm());
-  agree_on_numbers(report);  // from here on, without ZeRO, no rank needs another rank
+  agree_on_numbers(report);  // without ZeRO, the rest of the step needs no other rank
   judge(report);
   meter_->resume();
 

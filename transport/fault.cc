@@ -1,5 +1,5 @@
-// Parses WEFT_FAULT and injects the fault between a transport and its user. Does not know the
-// purpose of transfers.
+// Parses WEFT_FAULT and injects the fault between a transport and its user. This file does not
+// depend on the purpose of transfers.
 #include "transport/fault.h"
 
 #include <fmt/format.h>

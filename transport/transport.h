@@ -1,7 +1,7 @@
 // The transport interface: moves bytes between two ranks on one rail, or inside a host.
 //
 // A Transport is independent of collectives. Calls are non-blocking and batched, and no call waits,
-// sleeps or reads a clock, so that a simulated fabric can implement the very same seam in virtual
+// sleeps or reads a clock, so that a simulated fabric can implement the same interface in virtual
 // time. A Transport is used by one thread at a time.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Measures ping-pongs between partners, and sets the cost model from their medians. This file does
-// not know which transport carries the messages.
+// not depend on which transport carries the messages.
 #include "coll/runtime/calibrate.h"
 
 #include <fmt/format.h>

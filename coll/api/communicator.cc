@@ -1,5 +1,5 @@
 // Turns a call into a task: checks the arguments, describes the call, selects an algorithm and
-// starts the task. This file does not know how a task makes progress.
+// starts the task. This file is independent of how a task makes progress.
 #include "coll/api/communicator.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Sets a Core up (topology and transports) and closes it. This file does not know where the job
-// came from, nor how a transport works.
+// Sets a Core up (topology and transports) and closes it. This file is independent of where the job
+// came from, and of how a transport works.
 #include "coll/runtime/core.h"
 
 #include <fmt/format.h>

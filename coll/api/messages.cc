@@ -1,4 +1,4 @@
-// Communicator's messages. This file does not know collectives.
+// Communicator's messages. This file does not depend on collectives.
 #include <fmt/format.h>
 
 #include <cstring>

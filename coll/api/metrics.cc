@@ -1,5 +1,5 @@
-// Formats a snapshot of the counters for Prometheus. This file does not know who counts, nor where
-// the text goes.
+// Formats a snapshot of the counters for Prometheus. This file is independent of what updates the
+// counters, and of where the text goes.
 #include "coll/api/metrics.h"
 
 #include <fmt/format.h>

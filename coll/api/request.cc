@@ -1,5 +1,5 @@
-// Request: waits for, tests or detaches a task. This file does not know what kind of task a Request
-// holds.
+// Request: waits for, tests or detaches a task. This file is independent of what kind of task a
+// Request holds.
 #include <utility>
 
 #include "coll/runtime/core.h"

@@ -1,5 +1,6 @@
 // split(), duplicate() and subset(): how ranks agree on the members, the id and the board of new
-// communicators. This file does not know the contents of a communicator (coll/runtime/groups.h).
+// communicators. This file does not depend on the contents of a communicator
+// (coll/runtime/groups.h).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// World: measurements at its start, shrink(), and its fixed communicators. This file does not know
-// where the job came from, nor the parts of a Core.
+// World: measurements at its start, shrink(), and its fixed communicators. This file is independent
+// of where the job came from, and of the parts of a Core.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -124,7 +124,7 @@ std::unique_ptr<World> World::shrink() {
     }
   next->machine = old.machine;
   next->costs = old.costs;
-  next->profile = old.profile;  // including whether it is off
+  next->profile = old.profile;  // also if it is off
   next->finish_setup();
   std::unique_ptr<World> world(new World(std::move(next)));
   world->former_ = std::move(former);

@@ -72,7 +72,7 @@ std::unique_ptr<World> join_job(WorldOptions o, const Describe& describe, const 
   o.deterministic = environment_flag("WEFT_DETERMINISTIC", o.deterministic);
   for (const char* name : {"WEFT_TRACE", "WEFT_METRICS", "WEFT_DOCTOR_JSON"}) check_folder_of(name);
   check_named_profile();
-  (void)declared_rail_gbps(o.rail_gbps);  // throws before it waits for the job
+  (void)declared_rail_gbps(o.rail_gbps);  // throws before this rank waits for the job
   const JobSpec spec = describe(o);
   Place place = discover_place();
   if (const Device* const d = device(); d && d->chosen() >= 0) set_gpu(place, d->pci(d->chosen()));

@@ -1,5 +1,5 @@
 // The phases of a compressed collective: which data is quantized, which collective transfers it,
-// and where the sums are written. Independent of the block format (engine/codec.h).
+// and where the sums are written. This file is independent of the block format (engine/codec.h).
 #include "coll/codec/coded_task.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The seam to memory that the processor does not touch: work that the engine issues, and that
+// The interface to memory that the processor does not access: work that the engine issues, and that
 // completes later.
 //
 // A run with a Compute works on a copy of each round, in memory that links and the Compute can

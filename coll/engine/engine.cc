@@ -312,7 +312,7 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
     Point& arrival = l.points[members[i]];
     arrival.posted = kNot;
     if (member.credit < 0 && (e.bytes != 0 || barrier_) && !release(member.link, arrival.token)) {
-      // Its sender has given up: what was read from it must not go further.
+      // The sender has canceled this message: the bytes read from it must not be passed on.
       failure_ = Code::kAborted;
       failed_peer_ = member.peer;
       failed_link_ = member.link;

@@ -1,6 +1,7 @@
 // Arithmetic on host memory: n-way reduction in one pass, scaling, copies.
 //
-// Knows element types and operators, but no ranks. All functions are pure and thread-safe.
+// These functions depend on element types and operators, but not on ranks. All functions are pure
+// and thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Walks the schedule of one rank once, and counts. Does not know how the engine uses the counts.
+// Walks the schedule of one rank once, and counts. This file is independent of how the engine uses
+// the counts.
 #include "coll/engine/outline.h"
 
 #include <algorithm>

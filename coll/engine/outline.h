@@ -1,5 +1,5 @@
 // The outline of a schedule: how many messages, chunks and hops a round of it has, and how much
-// scratch. Knows no bytes, no rates and no addresses.
+// scratch. It does not contain sizes in bytes, rates or addresses.
 //
 // Both ends of a message must cut it alike, so whatever decides the slices must be the same on
 // every rank. Schedules differ from rank to rank; every rank uses the outline of rank 0's schedule.
@@ -17,8 +17,9 @@ struct Outline {
   // Dependent messages, along the longest path of a chunk through the round.
   int rail_hops = 0, host_hops = 0;
   int rail_messages = 0, host_messages = 0;  // sent and received by one rank
-  int rail_chunks = 0, host_chunks = 0;      // in these, per direction: the larger of both
-  int reduced_chunks = 0;                    // chunks received by one rank that are reduced
+  // Chunks in these messages: the larger of the number sent and the number received.
+  int rail_chunks = 0, host_chunks = 0;
+  int reduced_chunks = 0;  // chunks received by one rank that are reduced
   // Whether most of the traffic inside the host is concurrent with traffic along rails.
   bool together = false;
   // Whether contributions first go straight from one host to others along rails (kDirectChannel),

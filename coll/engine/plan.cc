@@ -1,5 +1,5 @@
-// Compiles a schedule: determines where each value lies and which step waits for which.
-// Knows no sizes, no addresses and no transports.
+// Compiles a schedule: determines where each value lies and which step waits for which. A plan does
+// not depend on sizes, addresses or transports.
 #include "coll/engine/plan.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,8 @@ constexpr std::size_t kAhead = kArrivalsAhead;
 
 class Compiler {
  public:
-  // `ends`: see split_chunks(). `moved`: the input is first copied to where its values are changed.
+  // `ends`: see split_chunks(). `moved`: the input is first copied to the memory in which steps
+  // change its values.
   Compiler(Schedule schedule, const std::vector<std::size_t>& ends, const PlanRequest& request,
            Plan::Layout layout, bool moved)
       : request_(request),

@@ -82,8 +82,8 @@ struct Plan {
   int nchunks = 1;                   // on all ranks together
   std::vector<Piece> pieces;         // by chunk; block and packed layout
   std::vector<int> inputs, results;  // chunks that this rank contributes, and must hold at the end
-  // The chunks that a round first copies from the user's input to where steps change their values
-  // (in the message layout: all at once).
+  // The chunks that a round first copies from the user's input to the memory in which steps change
+  // their values. In the message layout one copy moves all of them.
   std::vector<int> stage_in;
   std::vector<Node> nodes;
   std::vector<std::uint16_t> pending;  // per node: the number of nodes it waits for

@@ -1,5 +1,5 @@
-// Makes signatures, and describes how two of them differ. Does not know how signatures travel
-// between ranks.
+// Makes signatures, and describes how two of them differ. This file is independent of how
+// signatures travel between ranks.
 #include "coll/engine/signature.h"
 
 #include <fmt/format.h>

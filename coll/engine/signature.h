@@ -76,8 +76,9 @@ Head pair_signature(const Head& call, Rank receiver, std::uint64_t count);
 // Returns the receiver of a message or of a pair, otherwise the root.
 Rank root_of(const Head& head);
 
-// Adds what else must be equal: the algorithm (an index into algorithms(), -1: on a board), the
-// common_hash() of all ranks' plans, and the number of elements of the message per round.
+// Adds the other values that must be equal on all ranks: the algorithm (an index into algorithms();
+// -1 for a board), the common_hash() of all ranks' plans, and the number of elements of the message
+// per round.
 inline void add_cut(Head& head, int algorithm, std::uint32_t plan, std::uint64_t elements) {
   head.about[2] |= static_cast<std::uint64_t>((algorithm + 1) & 0xff) << 24;
   head.about[3] = (elements & 0xffffffffu) << 32 | plan;

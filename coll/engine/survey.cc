@@ -33,7 +33,7 @@ std::vector<Run::Progress> Run::survey() const {
     std::uint32_t posted = done_before, done = done_before;
     for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
       if (lanes_[lane].remaining == 0) continue;
-      // Not posted, and waiting for nothing: it has ended.
+      // A node that is not posted and waits for no other node has ended.
       const Point& at = point(lane, node);
       const bool under_way = at.posted == kPosted;
       const bool ended = !under_way && at.pending == 0;

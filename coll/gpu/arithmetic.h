@@ -4,7 +4,8 @@
 //   | head, by elements | vectors of 16 bytes, kUnroll per thread and turn | tail, by elements |
 //
 // The kernel takes this path if all operands have the same distance to a 16-byte boundary.
-// Otherwise it goes by elements, and by bytes for operands that are misaligned for their own type.
+// Otherwise it accesses single elements, byte by byte for operands that are misaligned for their
+// own type.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Hands calls on device memory and calls ordered by a stream to the lanes that run them. Does not
-// know the path that a call takes.
+// Hands calls on device memory and calls ordered by a stream to the lanes that run them. This file
+// does not depend on the path that a call takes.
 #include "coll/gpu/begin.h"
 
 #include <fmt/format.h>
@@ -69,7 +69,7 @@ std::unique_ptr<DeviceOperation> operation_of(Collective c, const Call& call, Ra
   return op;
 }
 
-// Records what the other ranks need to know about the buffers.
+// Records the properties of the buffers that the other ranks need.
 void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
                   std::uint64_t bytes_in, std::uint64_t bytes_out) {
   if (buffers.has_in) op.mine.in = device_address(device, op.call.in, bytes_in, buffers.in);
@@ -85,7 +85,7 @@ void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
                         (buffers.has_out && op.mine.out.gpu < 0);
 }
 
-// Checks that the World works and that the graph which the stream captures can have the call.
+// Checks that the World works, and that a graph that captures the stream can contain the call.
 Status check_call(Device& device, GroupState& g, const char* title, bool ordered,
                   Device::Stream stream, bool blocking, bool& captured) {
   {
@@ -164,7 +164,7 @@ bool all_take_a_lane(const GroupState& g) {
 
 Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
                       bool in_place, bool blocking, Status& status, bool& taken) {
-  // What a lane itself calls is in host memory.
+  // Calls that a lane itself makes use host memory.
   if (g.id >> g.core->groups.id_bits != 0) return nullptr;
   const std::size_t n = g.ranks.size();
   const Footprint use = footprint(c, g.me, root);

@@ -20,8 +20,9 @@ std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::
 // Returns the elements from the buffer's start to the end of the last block; 0: all are empty.
 std::size_t extent(std::span<const DeviceBlock> blocks);
 
-// In a vector collective, asks every rank which part of its `in` is for this rank. as_expected: all
-// parts have the lengths of this rank's arguments (in an all_to_all_v only both ends know).
+// In a vector collective, asks every rank for the part of its `in` that this rank receives.
+// as_expected: all parts have the lengths that this rank's arguments give (in an all_to_all_v, only
+// the sender and the receiver of a part pass its length).
 Status ask_for_blocks(DeviceLane& lane, const DeviceOperation& op, std::vector<DeviceBlock>& blocks,
                       bool& as_expected);
 

@@ -112,7 +112,7 @@ class DirectPath {
   std::span<const DeviceRecord> records_;
   const MappedBuffers& buffers_;
   std::vector<DeviceBlock> blocks_;  // the part for this rank in each rank's in
-  const Footprint use_;              // of the root
+  const Footprint use_;              // the root's footprint
   std::size_t me_, n_;
   int gpu_;
 };

@@ -18,14 +18,14 @@
 namespace weft {
 namespace {
 
-// Below, staging the whole is as good or better: a message of device memory is announced and
-// granted before it goes, where one of host memory just goes, by the best algorithm of the host.
-// Not measured.
+// For shorter messages, staging all data in host memory is as fast or faster: a message of device
+// memory is sent after an announcement and a grant (RTS and CTS), but one of host memory at once,
+// by the host's best algorithm. The value was not measured.
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// From this many bytes on, NICs send device memory that they can access (WEFT_GPUDIRECT).
-// Throws Error where that is neither a number nor a word that is known.
+// Returns the number of bytes from which on NICs send device memory that they can access
+// (WEFT_GPUDIRECT). Throws Error if the variable is neither a number nor a known word.
 std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");
   const std::string_view text = set ? set : "auto";
@@ -68,7 +68,7 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   if (layout_.hosts.empty()) return 0;
   const std::uint64_t nics = of.memory && bytes >= *least_ ? std::uint64_t{kNics} : 0;
   if (neighbours().size() == 1) return nics;
-  // A sum by hosts is not in the order of ranks.
+  // The sum over hosts does not add in rank order.
   if (op.deterministic && reduces(op.collective)) return 0;
   if (op.collective == Collective::kAllToAll &&
       (op.in_place || n > static_cast<std::size_t>(kDeviceOperands)))
@@ -103,14 +103,15 @@ void GpuDirect::lay_out() {
   if (!no_layout_->empty()) layout_ = {};
 }
 
-// Empty: layout_ is known.
+// Sets layout_ and returns an empty string, or returns why there is no layout.
 std::string GpuDirect::why_no_layout() {
   const GroupState& g = lane_.group();
   const auto reads = [&](Rank r) {
     return g.core->links.shm_peer[static_cast<std::size_t>(g.ranks[static_cast<std::size_t>(r)])];
   };
   if (g.one_machine) return "all ranks are on one host";
-  // A communicator may have them in any order: those on one rail come at one place.
+  // A communicator may have its ranks in any order: sorted by rail, the ranks on one rail have the
+  // same place on their hosts.
   std::vector<std::vector<Rank>> hosts = g.shape.hosts;
   for (std::vector<Rank>& host : hosts)
     std::ranges::stable_sort(host, {}, [&](Rank r) {
@@ -137,8 +138,8 @@ std::string GpuDirect::why_no_layout() {
   return {};
 }
 
-// Says why NICs cannot use `memory`; empty: all NICs that this rank needs reach it. Without memory,
-// empty says that nothing else speaks against NICs.
+// Returns why NICs cannot use `memory`; empty: all NICs that this rank needs can access it. For
+// empty `memory`, an empty result means only that nothing else prevents the use of NICs.
 std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;
   const GroupState& g = lane_.group();

@@ -73,7 +73,7 @@ class BetweenHosts final : public DeviceRounds {
   static std::size_t blocks_to_a_host(const DeviceOperation& op, const NicLayout& layout) {
     return op.collective == Collective::kAllToAll ? layout.hosts[0].size() : 1;
   }
-  // The first element of a place's share of a message: at a whole vector of the kernels.
+  // The first element of a place's share of a message, aligned to the vectors of the kernels.
   std::size_t share_of(std::size_t place) const {
     const std::size_t grain = 256 / size_of(op_.call.type), grains = (count_ + grain - 1) / grain;
     return std::min(count_, grains * place / places_ * grain);
@@ -148,7 +148,7 @@ class BetweenHosts final : public DeviceRounds {
   const MappedBuffers& buffers_;
   const std::span<std::byte> memory_;
   const std::size_t places_, count_;
-  const Footprint use_;  // of the root
+  const Footprint use_;  // the root's footprint
   std::size_t share_ = 0, root_place_ = 0;
   Rank root_host_ = 0;
   std::vector<Rank> across_;  // empty: all ranks of the group

@@ -1,4 +1,4 @@
-// Launches the reduction kernel of arithmetic.h on a GPU. Knows no ranks.
+// Launches the reduction kernel of arithmetic.h on a GPU. This file does not depend on ranks.
 #include <cuda_runtime.h>
 
 #include <algorithm>

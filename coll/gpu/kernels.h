@@ -1,7 +1,8 @@
 // Reduction of device memory: one kernel that reads every source once and writes every result.
 //
-// Knows element types and operators, but no ranks. The same loops are compiled for the GPU
-// (gpu/kernels.cu) and for the processor (gpu/kernels.cc), where they are tested.
+// These functions depend on element types and operators, but not on ranks. The same loops are
+// compiled for the GPU (gpu/kernels.cu) and for the processor (gpu/kernels.cc), where they are
+// tested.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The thread of a lane: agrees with the other ranks on each task, and runs it on one path.
-// Does not know how the paths move data.
+// The thread of a lane: agrees with the other ranks on each task, and runs it on one path. This
+// file is independent of how the paths move data.
 #include "coll/gpu/lane.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Maps the buffers of other ranks of this machine, and unmaps them.
-// Does not know what the task does with the buffers.
+// Maps the buffers of other ranks of this machine, and unmaps them. This file is independent of
+// what the task does with the buffers.
 #include "coll/gpu/mapped.h"
 
 #include <fmt/format.h>

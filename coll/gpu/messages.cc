@@ -1,5 +1,5 @@
 // Moves messages ordered by streams: copies and posts their slices, and takes those that landed.
-// Knows no collectives.
+// This file does not depend on collectives.
 #include "coll/gpu/messages.h"
 
 #include <algorithm>

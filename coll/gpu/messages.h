@@ -60,7 +60,7 @@ class DeviceMessages {
   void add(std::span<const Message> messages, std::optional<Device::Stream> stream, bool captured,
            Task* handle) WEFT_EXCLUDES(core_held, mutex_);
 
-  // Waits until all messages are over, unless a stream has yet to go on.
+  // Waits until all messages are over, unless a stream has not continued yet.
   void deliver() WEFT_EXCLUDES(core_held, mutex_);
   bool idle() const WEFT_EXCLUDES(mutex_);
   // Ends all messages with the communicator's failure.

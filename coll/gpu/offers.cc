@@ -1,5 +1,5 @@
 // Messages between GPUs of a host: the sender offers its bytes in place, and the receiver maps and
-// copies them. Does not know how offers travel.
+// copies them. This file is independent of how offers travel.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Writes the file of --json or of another option atomically: the file contains a whole report, or
-// remains unchanged. Independent of the report's content.
+// remains unchanged. This file is independent of the report's content.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Runs a parallel command as one rank of a job, or starts the job's ranks on this machine.
-// Independent of a command's use of its World.
+// Runs a parallel command as one rank of a job, or starts the job's ranks on this machine. This
+// file is independent of a command's use of its World.
 #include "coll/jobs/session.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Measures a core, and reads the rates of NICs. Independent of jobs.
+// Measures a core, and reads the rates of NICs. This file is independent of jobs.
 #include "coll/jobs/this_machine.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Writes a file on its own thread, so that a file system that hangs blocks no other thread.
-// Independent of the file's content.
+// Writes a file on its own thread, so that a file system that hangs blocks no other thread. This
+// file is independent of the file's content.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Updates the counters of a rank and builds Metrics from them. Independent of the users of the
-// metrics.
+// Updates the counters of a rank and builds Metrics from them. This file is independent of the
+// users of the metrics.
 #include "coll/observe/counters.h"
 
 #include <algorithm>

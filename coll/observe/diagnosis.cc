@@ -1,5 +1,5 @@
 // Follows the edges between waiting ranks to the root cause of a hang, and formats it as text and
-// JSON. Independent of how the snapshots are gathered.
+// JSON. This file is independent of how the snapshots are gathered.
 #include "coll/observe/diagnosis.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Reads the counters of ports and TCP connections, and detects signs of trouble in them.
-// Independent of operations.
+// Reads the counters of ports and TCP connections, and detects signs of trouble in them. This file
+// is independent of operations.
 #include "coll/observe/port_counters.h"
 
 #include <fmt/format.h>

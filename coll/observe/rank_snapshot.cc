@@ -1,5 +1,5 @@
-// Writes and reads snapshots as JSON, and reads the state of processes from /proc. Independent of
-// the recorder.
+// Writes and reads snapshots as JSON, and reads the state of processes from /proc. This file is
+// independent of the recorder.
 #include "coll/observe/rank_snapshot.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Checks a call's arguments before anything starts: sizes fit, pointers are set and do not overlap,
-// roots and peers exist, the operator is defined. This file does not know how a call is run.
+// roots and peers exist, the operator is defined. This file is independent of how a call is run.
 #pragma once
 
 #include <cstddef>

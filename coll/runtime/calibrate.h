@@ -1,5 +1,5 @@
-// Measures, once per job, the latency and bandwidth of each link class. It does not know how the
-// selector uses the figures.
+// Measures, once per job, the latency and bandwidth of each link class. It is independent of how
+// the selector uses the figures.
 #pragma once
 
 #include "topo/base/status.h"

@@ -1,5 +1,5 @@
 // The runtime of one process: its job, options and machine, and the objects that run its calls.
-// Core does not know what a task does; coll/api/communicator.h is its public side.
+// Core is independent of what a task does; coll/api/communicator.h is its public side.
 //
 // One mutex, `mutex`, guards all of them; annotations call it core_held (lock.h). A thread that
 // holds it may lock the mutexes of transports and of the control plane, never the other way round.

@@ -1,6 +1,6 @@
 // Failures: collects suspicions that a communicator has failed, finds the failed rank, notifies all
-// ranks, and ends the communicators that the failure concerns. This class does not know how a task
-// or a transport works.
+// ranks, and ends the communicators that the failure concerns. This class is independent of how a
+// task or a transport works.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // GroupTable: the communicators of a process, and the caches that communicators of the same ranks
-// share. This class does not know how ranks agree on a new communicator (coll/api/split.cc).
+// share. This class is independent of how ranks agree on a new communicator (coll/api/split.cc).
 #pragma once
 
 #include <cstdint>

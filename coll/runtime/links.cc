@@ -135,7 +135,7 @@ int Links::add(std::unique_ptr<Transport> transport) {
 void Links::clear() {
   all.clear();
   shm_link = -1;
-  rails.reset();  // first: decorators of its faces own memory that is posted
+  rails.reset();  // before transports_, whose decorators own memory posted to Rails
   transports_.clear();
 }
 

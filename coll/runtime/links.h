@@ -1,5 +1,5 @@
 // Links: the transports of this process, the choice of one for each pair of ranks, and rails that
-// replace each other. This class does not know tasks, communicators or algorithms.
+// replace each other. This class does not depend on tasks, communicators or algorithms.
 #pragma once
 
 #include <algorithm>
@@ -111,7 +111,7 @@ class Links {
 
   std::vector<Transport*> all WEFT_GUARDED_BY(core_held);  // shm if there is one, then all rails
   std::vector<std::size_t> polled WEFT_GUARDED_BY(core_held);  // the links in use, ascending
-  std::vector<Link> kinds;                                     // what plans need to know of `all`
+  std::vector<Link> kinds;       // the properties of `all` that plans use
   std::unique_ptr<Rails> rails;  // null unless rails can replace each other; until clear()
   int shm_link = -1, first_rail_link = -1;
   // Longer messages between hosts go in slices of this size, so that a message of device memory

@@ -1,5 +1,5 @@
 // The mutex of a core, and its lock. Tasks, Failures, Links, GroupTable and Waiting share this one
-// mutex. These classes do not know what the mutex guards.
+// mutex. These classes are independent of what the mutex guards.
 #pragma once
 
 #include <atomic>

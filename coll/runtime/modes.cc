@@ -1,6 +1,6 @@
 // Exchanges between ranks before transports exist: options that must be the same on all ranks,
-// usable cores, and which ranks' memory can be mapped. This file does not know what the options do,
-// nor the transport that maps memory.
+// usable cores, and which ranks' memory can be mapped. This file is independent of what the options
+// do, and of the transport that maps memory.
 #include <fmt/format.h>
 #include <sched.h>
 

@@ -1,6 +1,6 @@
 // Prepared: the description of a call, to which the call's task, the recorder and errors point;
 // GroupCache: the plans and candidates that communicators of the same ranks share. They hold no
-// addresses, and do not know how a call is run.
+// addresses, and are independent of how a call is run.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Tasks: the tasks of a process; progresses them when their transfers end, and ends them. This
-// class does not know deadlines, kinds of tasks, nor why a task failed.
+// class does not depend on deadlines, on kinds of tasks, or on why a task failed.
 #pragma once
 
 #include <array>

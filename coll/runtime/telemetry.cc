@@ -35,7 +35,7 @@ std::uint64_t exact_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-// For the constructor: no other thread knows the core yet.
+// For the constructor: no other thread uses the core yet.
 std::vector<std::string> link_names(const Core& core) WEFT_NO_THREAD_SAFETY_ANALYSIS {
   std::vector<std::string> names;
   for (int l = 0; l < static_cast<int>(core.links.all.size()); ++l) {

@@ -1,5 +1,5 @@
 // Waits for tasks with a deadline, and runs the progress thread and the callback thread. This file
-// does not know which rank caused a task to be late (failures.cc).
+// does not depend on which rank caused a task to be late (failures.cc).
 #include "coll/runtime/waiting.h"
 
 #include <fmt/format.h>

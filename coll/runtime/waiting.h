@@ -1,6 +1,6 @@
 // Waiting: the threads that wait for tasks with a deadline, the progress thread and the callback
-// thread; Stall: how long a task has made no progress. These classes do not know what a task does,
-// nor which rank caused it to be late (failures.h).
+// thread; Stall: how long a task has made no progress. These classes do not depend on what a task
+// does, nor on which rank caused it to be late (failures.h).
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Finds sends between hosts that cross between rails, and formats them for an error message.
-// Independent of any particular algorithm.
+// Finds sends between hosts that cross between rails, and formats them for an error message. This
+// file is independent of any particular algorithm.
 #include "coll/schedule/rail_contract.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Adds steps to schedules, cuts ranges of chunks, prints and hashes schedules. Independent of
-// collectives and algorithms.
+// Adds steps to schedules, cuts ranges of chunks, prints and hashes schedules. This file is
+// independent of collectives and algorithms.
 #include "coll/schedule/schedule.h"
 
 #include <fmt/format.h>

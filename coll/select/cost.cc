@@ -27,7 +27,7 @@ constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
 constexpr std::size_t kMostSlow = 4;  // maximum number of hosts with slow ports that are simulated
 // Maximum of steps of one round times simulated rounds.
 constexpr double kPlayedSteps = 16384;
-// Up to this many, more rounds are simulated than the pace needs.
+// Rounds in addition to those that the estimate needs are simulated up to this many steps.
 constexpr double kCheapSteps = 4096;
 // kPlayedSteps above kManyRanks, where one rank of the first and of the last host is simulated.
 constexpr double kPlayedStepsOfMany = 4096;

@@ -79,7 +79,7 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
     return (collective == Collective::kAllReduce ? 2 : 1) * share * size * per_byte;
   }
   const bool one_end = collective == Collective::kGather || collective == Collective::kScatter;
-  double most = 0, rails = 0;  // share of the message through a rail; number of rails of all hosts
+  double most = 0, rails = 0;  // largest share of the message per rail; rails of all hosts
   for (std::size_t h = 0; h < shape.hosts.size(); ++h) {
     const auto& ranks = shape.hosts[h];
     const auto here = static_cast<double>(ranks.size());

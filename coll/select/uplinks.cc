@@ -1,5 +1,5 @@
-// The bytes that a schedule sends over the uplinks of leaves. Independent of any particular
-// algorithm.
+// The bytes that a schedule sends over the uplinks of leaves. This file is independent of any
+// particular algorithm.
 #include <algorithm>
 #include <map>
 #include <tuple>

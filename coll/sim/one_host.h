@@ -2,7 +2,8 @@
 // if all rails are alike.
 //
 // A message from a simulated rank to a rank that is not simulated is replaced by a message that
-// such a rank sends to a simulated rank in the same step. Independent of the algorithm.
+// such a rank sends to a simulated rank in the same step. This file is independent of the
+// algorithm.
 #pragma once
 
 #include <cstdint>

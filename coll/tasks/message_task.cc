@@ -1,5 +1,5 @@
 // Posts the slices of a message, an offer and its answer, and handles their completions. This file
-// does not know whether the memory is a GPU's.
+// is independent of whether the memory is a GPU's.
 #include "coll/tasks/message_task.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,8 @@ namespace {
 constexpr int kNumberBits = kMessageBit - 2;
 constexpr std::uint64_t kNumbers = (std::uint64_t{1} << kNumberBits) - 1;
 constexpr std::uint64_t kOfferBit = kNumbers + 1, kAnswerBit = kOfferBit << 1;
-// Replaces the slice's number in the id of an offer's transfer; + 1: of an answer's.
+// Replaces the slice's number in the id of the transfer of an offer; kAside + 1 replaces it in that
+// of an answer.
 constexpr std::uint32_t kAside = ~std::uint32_t{0} - 1;
 
 }  // namespace
@@ -151,7 +152,7 @@ Task::Step MessageTask::progress() {
   return left_ == 0 ? Step::kDone : Step::kGoOn;
 }
 
-// Cancels the receive that got nothing: of the bytes, or of the offer.
+// Cancels the receive that stayed unmatched: the one for the bytes, or the one for the offer.
 void MessageTask::done() {
   if (sends_ || !may_be_offered_) return;
   core_.links.to(peer_).cancel(id);

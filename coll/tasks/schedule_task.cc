@@ -1,5 +1,5 @@
 // Runs collectives by plans, a window of them per communicator at a time, and caches tasks that are
-// set up. This file does not know a plan's algorithm.
+// set up. This file does not depend on a plan's algorithm.
 #include "coll/tasks/schedule_task.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ namespace {
 // the first ones need to complete, and fewer suffice to keep a link busy.
 constexpr std::uint64_t kWindow = 8;
 
-// How many tasks stay set up; calls of more than kLittleScratch bytes prefer one with scratch.
+// Number of free tasks that stay set up for their plans. If none of them is set up for the plan of
+// a call, a call of more than kLittleScratch bytes takes the task with the most scratch.
 constexpr std::size_t kKeptSetUp = 4, kLittleScratch = 64 << 10;
 
 }  // namespace
@@ -61,7 +62,7 @@ ScheduleTask* ScheduleTask::begin(GroupState& group, const PreparedRef& prepared
   task->call = call;
   if (call.is_vector) [[unlikely]]
     task->blocks_ = std::move(blocks);
-  // If no rank knows the total size, the time is no measurement for a size.
+  // If no rank knows the total size, the time is not attributed to a message size.
   task->timing = {.algorithm = prepared->timed ? prepared->algorithm : nullptr};
   task->over = task->moved = false;
   if (!task->status.ok()) [[unlikely]]
@@ -139,7 +140,7 @@ void ScheduleTask::done() {
     core.tasks.launch(next);
     next->launch();
   }
-  // The last but one: its late messages had the time of one collective to arrive.
+  // The last collective but one: its late messages have had the time of one collective to arrive.
   const Past& past = group->past[(group->next_past + group->past.size() - 2) % group->past.size()];
   Head theirs;
   for (const std::size_t l : core.links.polled)

@@ -1,4 +1,4 @@
-// Parses and formats sizes in bytes. Does not know which flags take them.
+// Parses and formats sizes in bytes. This file does not depend on which flags take them.
 #include "perf/cli/bytes.h"
 
 #include <fmt/format.h>

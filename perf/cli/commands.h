@@ -1,4 +1,4 @@
-// The commands of `weft`. Each file perf/<room>/<name>_cmd.cc adds its command to the command line.
+// The commands of `weft`. Each file perf/*/NAME_cmd.cc adds its command to the command line.
 #pragma once
 
 #include <CLI/CLI.hpp>

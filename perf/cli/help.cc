@@ -1,4 +1,4 @@
-// Wraps the lines of --help. Knows no command.
+// Wraps the lines of --help. This file does not depend on any command.
 #include "perf/cli/help.h"
 
 #include <fmt/format.h>

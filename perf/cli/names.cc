@@ -1,4 +1,5 @@
-// Looks up names of collectives, types and algorithms. Does not know which command asks.
+// Looks up names of collectives, types and algorithms. This file does not depend on which command
+// asks.
 #include "perf/cli/names.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Rewords CLI11's parse errors for users. Does not know the commands.
+// Rewords CLI11's parse errors for users. This file does not depend on the commands.
 #include "perf/cli/parse_errors.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Formats columns, numbers, colours and the progress line. Does not know what is measured.
+// Formats columns, numbers, colours and the progress line. This file is independent of what is
+// measured.
 #include "perf/cli/table.h"
 
 #include <fmt/format.h>

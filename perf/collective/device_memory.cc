@@ -1,4 +1,5 @@
-// Mirrors host buffers on a GPU, and times the GPU's own copies. Does not know payloads.
+// Mirrors host buffers on a GPU, and times the GPU's own copies. This file does not depend on
+// payloads.
 #include "perf/collective/device_memory.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Prepares, runs and checks one collective. Does not know reports or verdicts.
+// Prepares, runs and checks one collective. This file does not depend on reports or verdicts.
 #include "perf/collective/exercise.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Makes and compares test payloads in every type. Does not know collectives' schedules.
+// Makes and compares test payloads in every type. This file does not depend on collectives'
+// schedules.
 #include "perf/collective/payload.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // `weft lab netlab`: runs a command as the ranks of several hosts, which are network namespaces.
-// Sets the ranks' environment and reports the bytes that crossed the ports. Does not know how the
-// script tests/lab/netlab makes the hosts.
+// Sets the ranks' environment and reports the bytes that crossed the ports. This file is
+// independent of how the script tests/lab/netlab makes the hosts.
 #include <fmt/core.h>
 #include <unistd.h>
 

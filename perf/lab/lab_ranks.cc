@@ -1,4 +1,5 @@
-// Starts and ends the processes of a lab, and forwards signals. Does not know hosts and rails.
+// Starts and ends the processes of a lab, and forwards signals. This file does not depend on hosts
+// and rails.
 #include "perf/lab/lab_ranks.h"
 
 #include <fcntl.h>

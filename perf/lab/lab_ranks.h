@@ -1,5 +1,6 @@
-// Starts the processes of a lab together, waits for them, and always ends them. Knows no hosts and
-// rails. The caller must be single-threaded: children change their environment after fork.
+// Starts the processes of a lab together, waits for them, and always ends them. The class does not
+// depend on hosts and rails. The caller must be single-threaded: children change their environment
+// after fork.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// One end of a pair whose bandwidth or latency is measured, over verbs or any Transport. Does not
-// know clocks, rounds and reports.
+// One end of a pair whose bandwidth or latency is measured, over verbs or any Transport. This file
+// does not depend on clocks, rounds and reports.
 //
 // Both ends: offer() -> exchange -> connect(); then for each size prepare() -> wait for the other
 // end -> messages -> wait for the other end -> check(). A call that fails throws Error with a

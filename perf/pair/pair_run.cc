@@ -1,4 +1,5 @@
-// Times streams and ping-pongs over a PairLink. Does not know how messages are transported.
+// Times streams and ping-pongs over a PairLink. This file is independent of how messages are
+// transported.
 #include "perf/pair/pair_run.h"
 
 #include <fmt/format.h>

@@ -293,7 +293,7 @@ class PairSession {
   }
 
   // Runs round trips in batches. After each batch, the clients announce how many follow, and all
-  // ranks synchronize. Sets `cut` if --limit-s ended this end's.
+  // ranks synchronize. Sets `cut` if --limit-s ended this end's round trips early.
   Histogram ping_pongs(const std::vector<RankPair>& round, const PairRole& role, bool& cut) {
     Histogram times, warm_up;
     std::uint64_t turn = 1;

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kVerbsPage = 4096;
-constexpr std::size_t kCheckedBytes = 64 << 20;  // of receive buffers, if all bytes are compared
+constexpr std::size_t kCheckedBytes = 64 << 20;  // receive buffers, if all bytes are compared
 constexpr int kReadsUnderWay = 16;
 
 std::string to_hex(const std::string& bytes) {

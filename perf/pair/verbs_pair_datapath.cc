@@ -1,4 +1,5 @@
-// Posts and polls the messages of a pair over RDMA verbs. Does not know set-up and reports.
+// Posts and polls the messages of a pair over RDMA verbs. This file does not depend on set-up and
+// reports.
 #include <fmt/format.h>
 #include <poll.h>
 

@@ -140,7 +140,7 @@ std::string MiB(std::uint64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
 }
 
-// Uses the fabric's leaves, whether or not schedules know them.
+// Uses the fabric's leaves, even if schedules ignore them.
 double least_between_leaves(const SimulatedCall& job) {
   Shape shape = job.shape;
   shape.leaf = job.fabric.leaf_of_host;

@@ -1,4 +1,4 @@
-// Joins the files of a job into one trace. Knows no file format and no time.
+// Joins the files of a job into one trace. This file does not depend on file formats or on time.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

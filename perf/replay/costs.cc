@@ -1,4 +1,4 @@
-// Simulates each distinct call of a trace once. Does not know the ranks' programs.
+// Simulates each distinct call of a trace once. This file does not depend on the ranks' programs.
 #include "perf/replay/costs.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The time of a call of a trace that runs alone on a fabric: simulated by the engine in virtual
-// time or, for large calls, from the cost model. Knows only nodes and groups of a trace.
+// time or, for large calls, from the cost model. The class depends only on nodes and groups of a
+// trace.
 #pragma once
 
 #include <map>

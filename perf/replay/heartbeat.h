@@ -1,4 +1,5 @@
-// Prints the current phase and progress of a long command every two seconds. Knows no trace.
+// Prints the current phase and progress of a long command every two seconds. The class does not
+// depend on a trace.
 #pragma once
 
 #include <fmt/format.h>

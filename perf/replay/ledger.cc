@@ -1,4 +1,4 @@
-// Adds up the times of calls. Knows no clock: callers pass the time.
+// Adds up the times of calls. This file reads no clock: callers pass the time.
 #include "perf/replay/ledger.h"
 
 #include <algorithm>

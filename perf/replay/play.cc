@@ -1,4 +1,5 @@
-// Plays one rank's part of a trace over communicators. Knows no file format and no simulation.
+// Plays one rank's part of a trace over communicators. This file does not depend on file formats or
+// on the simulation.
 #include "perf/replay/play.h"
 
 #include <fmt/format.h>

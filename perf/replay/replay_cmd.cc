@@ -31,7 +31,7 @@
 namespace weft {
 namespace {
 
-using namespace replay;  // NOLINT: the command belongs to this room
+using namespace replay;  // NOLINT: the command belongs to this folder
 
 struct ReplayFlags {
   JobFlags job;

@@ -1,4 +1,5 @@
-// Queries of a trace, and the order of its nodes. Knows no file format and no time.
+// Queries of a trace, and the order of its nodes. This file does not depend on file formats or on
+// time.
 #include "perf/replay/trace.h"
 
 #include <fmt/format.h>

@@ -2,7 +2,8 @@
 // (computation, collectives, messages) with dependencies, and the groups of ranks that they name.
 //
 // Readers return a RankTrace per rank; assemble() joins them, proves that the job can end, and
-// throws Error naming the file, the node and the value that prevent it. Knows no file format.
+// throws Error naming the file, the node and the value that prevent it. This file does not depend
+// on file formats.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Runs the programs of all ranks side by side in virtual time. Knows no fabric.
+// Runs the programs of all ranks side by side in virtual time. This file does not depend on a
+// fabric.
 #include "perf/replay/virtual_play.h"
 
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 // Model: a rank runs one computation at a time, and issues the calls of a group in order, as a CUDA
 // stream does. A call begins when all its ranks have posted it. Concurrent calls of a rank share
 // its links: each of n calls over rails (or inside hosts) runs at 1/n of its speed, with n taken at
-// its busiest rank. Knows no fabric.
+// its busiest rank. This file does not depend on a fabric.
 #pragma once
 
 #include <functional>

@@ -177,7 +177,7 @@ double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half,
              std::size_t group) {
   const auto n = static_cast<int>(report.groups[group].ranks.size());
   const std::uint64_t bytes =
-      with_bytes({report.collective, row.type}, row.bytes, n).bytes;  // blocks divide otherwise
+      with_bytes({report.collective, row.type}, row.bytes, n).bytes;  // rounded for n ranks
   return algbw_gbps(bytes, half.group_us[group]) * busbw_factor(report.collective, n);
 }
 

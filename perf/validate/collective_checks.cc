@@ -1,4 +1,4 @@
-// Selects and runs the cases of the collectives. Does not know payload values.
+// Selects and runs the cases of the collectives. This file does not depend on payload values.
 #include "perf/validate/collective_checks.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kSmallCounts[] = {1, 7, 1000};
 constexpr std::size_t kLargeCount = 65539;                    // a prime: no chunk size divides it
-constexpr std::size_t kMostOfBuffer = std::size_t{16} << 20;  // of a buffer, whatever the ranks
+constexpr std::size_t kMostOfBuffer = std::size_t{16} << 20;  // bytes of a buffer, at most
 
 constexpr std::size_t kTimedBytes[] = {4 << 20, 16 << 20, 64 << 20};  // sizes of the all_reduce
 
@@ -161,7 +161,7 @@ std::vector<Case> validation_cases(Collective collective, int nranks) {
     Case c{collective, type, op};
     const std::size_t k = cases.size();
     c.count = std::clamp<std::size_t>(kMostOfBuffer / size_of(type) / blocks, 1, count);
-    // Both differ from the alternation of the two buffers.
+    // The periods of in_place and root differ from that of the two alternating buffers.
     c.in_place = collective != Collective::kSendRecv && k % 4 >= 2;
     c.root = rooted(collective) && k % 3 == 2 ? nranks - 1 : 0;
     cases.push_back(c);

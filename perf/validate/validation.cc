@@ -27,7 +27,7 @@
 namespace weft::fabric {
 namespace {
 
-// Of the budget, at most.
+// The maximum share of the budget for the collectives.
 constexpr double kCollectiveShare = 0.3;
 
 }  // namespace

@@ -1,5 +1,4 @@
-// labels: cuda
-// The device seam and the kernels on a real GPU.
+// labels: cuda The device interface and the kernels on a real GPU.
 #include <gtest/gtest.h>
 
 #include "support/device/device_cases.h"

@@ -1,5 +1,5 @@
-// The conformance suite of the Transport seam. Its cases are in conformance_*.cc, compiled once; a
-// test program of a transport includes this file and instantiates them with its factories:
+// The conformance suite of the Transport interface. Its cases are in conformance_*.cc, compiled
+// once; a test program of a transport includes this file and instantiates them with its factories:
 //
 //   INSTANTIATE_TEST_SUITE_P(Sim, Conformance, ::testing::ValuesIn(makers()), maker_name);
 //

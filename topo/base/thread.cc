@@ -1,4 +1,5 @@
-// Starts threads with all signals blocked, and sets their CPUs. Independent of the threads' work.
+// Starts threads with all signals blocked, and sets their CPUs. This file is independent of the
+// threads' work.
 #include "topo/base/thread.h"
 
 #include <fmt/format.h>

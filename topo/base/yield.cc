@@ -1,4 +1,5 @@
-// Yields the core with Linux system calls. Independent of the event that the thread waits for.
+// Yields the core with Linux system calls. This file is independent of the event that the thread
+// waits for.
 #include "topo/base/yield.h"
 
 #include <sched.h>

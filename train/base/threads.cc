@@ -1,4 +1,5 @@
-// The thread pool of a rank: threads take pieces from a ticket. This file does not know operators.
+// The thread pool of a rank: threads take pieces from a ticket. This file does not depend on
+// operators.
 #include "train/base/threads.h"
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// Saves and loads checkpoints over all ranks, which agree on failures. Independent of any model.
+// Saves and loads checkpoints over all ranks, which agree on failures. This file is independent of
+// any model.
 #include "train/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Writes whole files by write, sync and rename. Independent of checkpoints.
+// Writes whole files by write, sync and rename. This file is independent of checkpoints.
 #include "train/checkpoint/files.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// The lock of a folder, with flock(). Independent of checkpoints.
+// The lock of a folder, with flock(). This file is independent of checkpoints.
 #include "train/checkpoint/lock.h"
 
 #include <fcntl.h>

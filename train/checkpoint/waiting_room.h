@@ -1,5 +1,5 @@
 // WaitingRoom: processes that want to join a job, and the job's rank 0, find each other by files in
-// FOLDER/waiting. Independent of replicas.
+// FOLDER/waiting. This file is independent of replicas.
 //
 //   NAME          a process waits, and holds the lock of this file
 //   NAME.invited  "rank size id": the World that it joins

@@ -1,4 +1,4 @@
-// Writes a Chakra trace; compiled only with protobuf. Independent of the trainer.
+// Writes a Chakra trace; compiled only with protobuf. This file is independent of the trainer.
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>

@@ -1,5 +1,5 @@
-// Decides which ranks continue after a rank died, and which processes join. Independent of the
-// computation of a step.
+// Decides which ranks continue after a rank died, and which processes join. This file is
+// independent of the computation of a step.
 #include "train/cli/train_elastic.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // --elastic without a restart: after ranks died, the remaining ranks continue in a smaller World;
-// with --restart, new processes join at a checkpoint. Independent of tensors.
+// with --restart, new processes join at a checkpoint. This file is independent of tensors.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // Restarts of `weft train`: after a rank died, the job restarts from the last checkpoint, with the
-// same number of ranks or fewer. Independent of the model.
+// same number of ranks or fewer. This file is independent of the model.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Times kernels and products, and prints the table. Independent of models.
+// Times kernels and products, and prints the table. This file is independent of models.
 #include "train/device/bench.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Streams, device memory and pinned memory of a rank. Independent of operators.
+// Streams, device memory and pinned memory of a rank. This file is independent of operators.
 #include "train/device/context.h"
 
 #include <fmt/format.h>

@@ -145,7 +145,7 @@ class DeviceContext {
   std::map<void*, std::size_t> pinned_in_use_;
   std::vector<void*> spare_events_;
   std::size_t launches_ = 0;
-  DeviceMark lately_;  // the launch that must complete before the host goes on
+  DeviceMark lately_;  // the launch that must complete before the host continues
   // Memory that a stream may still read, and the mark after that read.
   std::deque<std::pair<PinnedMemory, DeviceMark>> uploads_;
 };

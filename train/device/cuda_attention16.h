@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kBlock)
   fetch_stage(0);
 
   const Index row0 = at.first + static_cast<Index>(static_cast<int>(threadIdx.x) / kLanes * 16 +
-                                                   lane / 4);  // and row0 + 8
+                                                   lane / 4);  // the thread also computes row0 + 8
   const Index tiles = (least(at.first + kRows, h.positions) + kN - 1) / kN;
   const float factor = k.factor * kLog2E;
   float sums[kD / 8][4], most[2] = {kMasked, kMasked}, sum[2] = {0, 0};

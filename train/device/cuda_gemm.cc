@@ -1,4 +1,4 @@
-// Matrix products with cuBLASLt. Independent of operators.
+// Matrix products with cuBLASLt. This file is independent of operators.
 //
 // The library is loaded with the first product, so that a program built with CUDA also runs without
 // it. Each thread caches the description (types, sizes, alignment) and the selected algorithm of

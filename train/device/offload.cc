@@ -1,4 +1,4 @@
-// The queue from pinned memory to the file. Independent of tensors.
+// The queue from pinned memory to the file. This file is independent of tensors.
 #include "train/device/offload.h"
 
 #include <algorithm>

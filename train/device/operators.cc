@@ -1,5 +1,5 @@
 // Operators built from kernels and products: on a GPU, and for 16-bit elements on the CPU, which
-// demonstrate mixed precision and are not fast. Independent of layers.
+// demonstrate mixed precision and are not fast. This file is independent of layers.
 #include "train/operators/operators.h"
 
 #include <fmt/format.h>

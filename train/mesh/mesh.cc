@@ -1,4 +1,4 @@
-// Coordinates, groups and byte counts of the mesh. This file does not know what an axis sends.
+// Coordinates, groups and byte counts of the mesh. This file is independent of what an axis sends.
 #include "train/mesh/mesh.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Distributes blocks of equal cost over pipeline stages. This file does not know what a block
+// Distributes blocks of equal cost over pipeline stages. This file is independent of what a block
 // computes.
 #pragma once
 

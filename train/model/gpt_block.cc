@@ -1,5 +1,5 @@
-// A transformer block in Megatron-LM's tensor-parallel form (gpt_layers.h). This file does not know
-// where the weights are stored.
+// A transformer block in Megatron-LM's tensor-parallel form (gpt_layers.h). This file is
+// independent of where the weights are stored.
 #include "train/model/gpt_block_parts.h"
 
 namespace weft::train {

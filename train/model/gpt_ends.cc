@@ -1,5 +1,5 @@
 // The embedding, and the head with its loss, on the ranks that Embed selects. This file does not
-// know the blocks.
+// depend on the blocks.
 #include <fmt/format.h>
 
 #include <cmath>

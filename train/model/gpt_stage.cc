@@ -1,4 +1,5 @@
-// GptStage: layers, units, offload, recomputation. Independent of where weights are stored.
+// GptStage: layers, units, offload, recomputation. This file is independent of where weights are
+// stored.
 #include "train/model/gpt_stage.h"
 
 #include <algorithm>

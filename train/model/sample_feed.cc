@@ -1,4 +1,4 @@
-// Cuts samples on a thread and copies them to a device. Independent of the model.
+// Cuts samples on a thread and copies them to a device. This file is independent of the model.
 #include "train/model/sample_feed.h"
 
 #include <chrono>

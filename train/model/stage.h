@@ -1,5 +1,5 @@
 // Stage: consecutive layers of a model on one pipeline rank. The pipeline runtime executes stages,
-// and checkpoints contain their parameters. A stage does not know its neighbors.
+// and checkpoints contain their parameters. A stage does not depend on its neighbors.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Text: reads a file or a text of this machine, and cuts samples. Independent of the model.
+// Text: reads a file or a text of this machine, and cuts samples. This file is independent of the
+// model.
 #include "train/model/text.h"
 
 #include <fmt/format.h>

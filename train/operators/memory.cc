@@ -1,4 +1,4 @@
-// The out-of-memory error. Independent of tensors.
+// The out-of-memory error. This file is independent of tensors.
 #include "train/operators/memory.h"
 
 #include <fmt/format.h>

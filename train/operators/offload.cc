@@ -1,4 +1,4 @@
-// The unnamed file of offloads. Independent of tensors.
+// The unnamed file of offloads. This file is independent of tensors.
 #include "train/operators/offload.h"
 
 #include <fcntl.h>

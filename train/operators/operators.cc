@@ -1,4 +1,5 @@
-// Operators on the CPU besides matrix products, attention and optimizers. Knows shapes, no ranks.
+// Operators on the CPU besides matrix products, attention and optimizers. This file depends on
+// shapes, not on ranks.
 #include "train/operators/operators.h"
 
 #include <cmath>

@@ -3,7 +3,7 @@
 // 16-bit elements on the CPU, and elements on a device; overload resolution selects. On the CPU
 // OpenBLAS computes matrix products and loops the rest, on the threads of base/threads.h. On a
 // device operators are asynchronous and run on the compute stream (device/context.h). Operators
-// know shapes only; gpt_layers.h knows how ranks shard tensors.
+// depend on shapes only; gpt_layers.h shards tensors over ranks.
 //
 // Matrices are row-major. Weights are [outputs][inputs], so that a layer is y = x w^T. An operator
 // that "adds" accumulates in its destination. rows = samples x positions. Wide<T> is T on the CPU.

@@ -1,4 +1,4 @@
-// AdamW and SGD on the CPU, element by element. Independent of sharding.
+// AdamW and SGD on the CPU, element by element. This file is independent of sharding.
 #include <cmath>
 
 #include "train/operators/operators.h"

@@ -1,5 +1,5 @@
 // Memory, norm, update and checkpoint parts of a stage; gradient_buckets.cc sends gradients. This
-// file knows neither the layers nor what a mode sends.
+// file is independent of the layers and of what a mode sends.
 #include "train/parallel/data_parallel.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Sends gradient buckets and waits for them. This file does not know the layers.
+// Sends gradient buckets and waits for them. This file does not depend on the layers.
 #include <algorithm>
 
 #include "train/operators/operators.h"

@@ -1,4 +1,4 @@
-// Chooses the mode of data parallelism. This file does not know what a mode does.
+// Chooses the mode of data parallelism. This file is independent of what a mode does.
 #include <memory>
 
 #include "train/parallel/deterministic.h"

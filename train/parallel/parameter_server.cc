@@ -1,4 +1,5 @@
-// The server's loop, a worker's push and pull, the report. Independent of model and optimizer.
+// The server's loop, a worker's push and pull, the report. This file is independent of model and
+// optimizer.
 #include "train/parallel/parameter_server.h"
 
 #include <fmt/format.h>

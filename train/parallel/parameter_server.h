@@ -1,5 +1,5 @@
 // A parameter server: rank 0 of a communicator keeps the weights; workers, the other ranks, push
-// gradients and pull weights. The server knows no model.
+// gradients and pull weights. The server does not depend on a model.
 //
 // Synchronous: when every worker's gradient has arrived, the server adds them in the order of
 // ranks, applies the sum once and sends the weights to all. Asynchronous: the server applies each

@@ -53,7 +53,7 @@ class Zero3 : public Zero2<T> {
   }
 
  protected:
-  void share_weights() override {}  // the next all-gathers do
+  void share_weights() override {}  // the next all-gathers distribute them
 
  private:
   struct OfUnit {

@@ -1,4 +1,5 @@
-// Measures bubbles of the real runtime with stages that sleep. Independent of any model.
+// Measures bubbles of the real runtime with stages that sleep. This file is independent of any
+// model.
 #include "train/pipeline/bubble.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Verifies that a pipeline schedule computes a complete training step. The checker knows only
+// Verifies that a pipeline schedule computes a complete training step. The checker depends only on
 // schedules.
 #pragma once
 

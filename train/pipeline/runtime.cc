@@ -1,4 +1,4 @@
-// Executes one rank's actions and keeps messages in flight. Independent of any model.
+// Executes one rank's actions and keeps messages in flight. This file is independent of any model.
 #include "train/pipeline/runtime.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // PipelineRuntime executes a pipeline schedule on the stages of this rank: the schedule lists
-// actions, Stage computes, a Communicator moves the bytes. Independent of model and schedule.
+// actions, Stage computes, a Communicator moves the bytes. This file is independent of model and
+// schedule.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Constructs the order of F, B and W for each schedule, and the messages between stages. This file
-// does not know the time of an action.
+// does not depend on the time of an action.
 #include "train/pipeline/schedule.h"
 
 #include <fmt/format.h>

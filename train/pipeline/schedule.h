@@ -1,6 +1,6 @@
-// Pipeline schedules as data: the ordered list of actions of each rank. Schedules know no tensors,
-// clock or communicator. runtime.h executes a schedule, checker.h verifies it, simulator.h times
-// it, explain.h prints it.
+// Pipeline schedules as data: the ordered list of actions of each rank. Schedules do not depend on
+// tensors, a clock or a communicator. runtime.h executes a schedule, checker.h verifies it,
+// simulator.h times it, explain.h prints it.
 #pragma once
 
 #include <string>

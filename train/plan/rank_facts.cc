@@ -73,8 +73,9 @@ struct LayoutSizes {
                   : 2.0 * static_cast<double>(std::min<Index>(128, m.sequence)) *
                         static_cast<double>(m.sequence);
     logits = rows * m.vocabulary / t;
-    // In addition to x, two norms and the middle: q k v, attention's result, and of the FFN two
-    // (GELU) or three (SwiGLU) results of its width; with experts also their inputs.
+    // In addition to x, the outputs of two norms and the sum of x and the attention: q k v,
+    // attention's result, and of the FFN two (GELU) or three (SwiGLU) results of its width; with
+    // experts also their inputs.
     const double value = static_cast<double>(m.heads * m.value_size());
     const double kv =
         m.attention.kv_rank > 0
@@ -90,8 +91,8 @@ struct LayoutSizes {
   double padded(double elements) const {
     return l.zero == 0 ? elements : std::ceil(elements / d) * d;
   }
-  // Bytes saved per block until its backward pass: x, two norms, the middle; results; four numbers
-  // per row.
+  // Bytes saved per block until its backward pass: x, the outputs of two norms, the sum of x and
+  // the attention; `results`; four numbers per row.
   double saved() const {
     return l.precision.element * (4 * rows * h + results * rows / t + kept_sums) +
            4 * rows * l.precision.wide;

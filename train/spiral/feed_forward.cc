@@ -1,4 +1,4 @@
-// The layer's passes, the run, and its traffic. Independent of GPT.
+// The layer's passes, the run, and its traffic. This file is independent of GPT.
 #include "train/spiral/feed_forward.h"
 
 #include <fmt/format.h>
@@ -145,7 +145,7 @@ void show_feed_forward(World& world, int steps) {
     mine += fmt::format("{:>4}  {:>4}  {:<12}  {:>6}  {}\n", gpu_name(world.rank()),
                         gpu_name(where.first), where.second, bytes,
                         what_is_sent(world.rank(), where.first));
-  if (world.rank() + kRails == world.size()) {  // A3 has the loss
+  if (world.rank() + kRails == world.size()) {  // GPU A3 computes the loss
     mine += "# step      loss\n";
     for (int s = 0; s < steps; ++s)
       if (s % std::max(1, steps / 4) == 0 || s + 1 == steps)

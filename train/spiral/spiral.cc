@@ -1,4 +1,4 @@
-// The spiral's points and network. Independent of other ranks.
+// The spiral's points and network. This file is independent of other ranks.
 #include "train/spiral/spiral.h"
 
 #include <algorithm>

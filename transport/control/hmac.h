@@ -1,5 +1,5 @@
-// Keyed hashes, random bytes and constant-time comparison, based on OpenSSL and getrandom.
-// Independent of the hashed data.
+// Keyed hashes, random bytes and constant-time comparison, based on OpenSSL and getrandom. This
+// file is independent of the hashed data.
 #pragma once
 
 #include <array>

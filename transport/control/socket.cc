@@ -1,4 +1,5 @@
-// Socket system calls, and closing of sockets in forked children. Independent of frames.
+// Socket system calls, and closing of sockets in forked children. This file is independent of
+// frames.
 #include "transport/control/socket.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Chooses a transport for the rails and makes it. Knows the name and the requirements of each
-// transport between hosts, but not how they move bytes.
+// Chooses a transport for the rails and makes it. This file contains the name and the requirements
+// of each transport between hosts, and is independent of how they move bytes.
 #include "transport/factory/transport_factory.h"
 
 #include <fmt/format.h>

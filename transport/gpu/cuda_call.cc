@@ -1,5 +1,5 @@
 // CUDA error messages, the current GPU of a thread, and driver functions looked up at run time.
-// Independent of memory and streams.
+// This file is independent of memory and streams.
 #include "transport/gpu/cuda_call.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Implements Device with the CUDA runtime; cuda_stream_memops.cc orders streams relative to the
-// host. Independent of ranks.
+// host. This file is independent of ranks.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Exports GPU memory with cuMemGetHandleForAddressRange. Independent of NICs.
+// Exports GPU memory with cuMemGetHandleForAddressRange. This file is independent of NICs.
 #include "transport/gpu/cuda_dmabuf.h"
 
 #include <cuda.h>

@@ -1,5 +1,5 @@
 // Makes streams write and wait for words, with memory operations or with the kernels in
-// cuda_stream_memops.cu. Independent of the meaning of a word.
+// cuda_stream_memops.cu. This file is independent of the meaning of a word.
 #include "transport/gpu/cuda_stream_memops.h"
 
 #include <fmt/format.h>

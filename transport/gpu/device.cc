@@ -1,4 +1,4 @@
-// Detects the device of this process. Independent of the work that runs on it.
+// Detects the device of this process. This file is independent of the work that runs on it.
 #include "transport/gpu/device.h"
 
 #include <fmt/format.h>

@@ -1,8 +1,9 @@
 // Interface to accelerators: memory that only a GPU may access, and operations in stream order.
 //
 // Implemented by CUDA (cuda_device.cc, built if nvcc is found) and by a fake device for tests,
-// which needs no GPU. Independent of ranks and element types. Set-up and launches throw weft::Error
-// with the call, the GPU and a remedy. Thread-safe unless a function is documented otherwise.
+// which needs no GPU. This file is independent of ranks and element types. Set-up and launches
+// throw weft::Error with the call, the GPU and a remedy. Thread-safe unless a function is
+// documented otherwise.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The table of device memory that weft owns. Independent of its use.
+// The table of device memory that weft owns. This file is independent of its use.
 #include "transport/gpu/device_region.h"
 
 #include <iterator>

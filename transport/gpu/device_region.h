@@ -1,5 +1,5 @@
 // GPU memory that weft owns. Since weft knows when it is freed, RDMA NICs can register it once and
-// cache the registration. Independent of NICs.
+// cache the registration. This file is independent of NICs.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Puts fences on streams and opens them, and counts the process's streams that wait at a fence.
-// Independent of the tasks between a fence's two words.
+// This file is independent of the tasks between a fence's two words.
 #include "transport/gpu/gates.h"
 
 #include <atomic>

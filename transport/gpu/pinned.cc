@@ -1,4 +1,5 @@
-// The staging pool: caches, hands out and frees memory. Independent of the staged data.
+// The staging pool: caches, hands out and frees memory. This file is independent of the staged
+// data.
 #include "transport/gpu/pinned.h"
 
 #include <algorithm>

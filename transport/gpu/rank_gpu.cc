@@ -1,4 +1,4 @@
-// Assigns the GPUs of a machine to its ranks. Independent of CUDA.
+// Assigns the GPUs of a machine to its ranks. This file is independent of CUDA.
 #include "transport/gpu/rank_gpu.h"
 
 #include <algorithm>

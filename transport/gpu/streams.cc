@@ -1,4 +1,4 @@
-// Creates weft's own streams on first use. Independent of their work.
+// Creates weft's own streams on first use. This file is independent of their work.
 #include "transport/gpu/streams.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Notes of the integrity layer: acknowledgments and requests to retransmit. Independent of the
-// inner transport.
+// Notes of the integrity layer: acknowledgments and requests to retransmit. This file is
+// independent of the inner transport.
 #include <fmt/format.h>
 
 #include <algorithm>

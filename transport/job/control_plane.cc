@@ -1,4 +1,5 @@
-// The parts of the control plane that all ranks share. Independent of the connection topology.
+// The parts of the control plane that all ranks share. This file is independent of the connection
+// topology.
 #include "transport/job/control_plane.h"
 
 #include <fmt/format.h>

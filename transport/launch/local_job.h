@@ -1,5 +1,5 @@
 // Starts the ranks of a job on this host: as processes of a given program, of this program again,
-// or as forked calls of a function. Independent of the ranks' program.
+// or as forked calls of a function. This file is independent of the ranks' program.
 #pragma once
 
 #include <chrono>

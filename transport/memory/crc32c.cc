@@ -1,4 +1,5 @@
-// Computes CRC-32C with processor instructions, alone or while copying. Independent of messages.
+// Computes CRC-32C with processor instructions, alone or while copying. This file is independent of
+// messages.
 #include "transport/memory/crc32c.h"
 
 #include <isa-l/crc.h>

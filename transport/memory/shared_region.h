@@ -3,7 +3,7 @@
 //
 // Each region is a memfd that other processes open through /proc/<pid>/fd, so no name in /dev/shm
 // remains after a crash. The length is sealed, so that no process can truncate memory that another
-// process uses; open() rejects unsealed regions. Independent of ranks.
+// process uses; open() rejects unsealed regions. This file is independent of ranks.
 #pragma once
 
 #include <sys/types.h>

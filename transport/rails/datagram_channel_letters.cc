@@ -1,4 +1,4 @@
-// Sends datagrams as letters. Does not know their contents.
+// Sends datagrams as letters. This file does not depend on their contents.
 #include "transport/rails/datagram_channel_letters.h"
 
 #include <algorithm>

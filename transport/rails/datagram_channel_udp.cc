@@ -1,5 +1,5 @@
-// Sends and receives signed datagrams, with their rail and rank, over UDP sockets. Does not know
-// their contents.
+// Sends and receives signed datagrams, with their rail and rank, over UDP sockets. This file does
+// not depend on their contents.
 #include "transport/rails/datagram_channel_udp.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-// Takes lanes of Rails out and back, and chooses the lane of each message.
+// Takes lanes of Rails out of use and back into use, and chooses the lane of each message.
 #include <fmt/format.h>
 
 #include <algorithm>

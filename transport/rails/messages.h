@@ -1,4 +1,4 @@
-// The messages of Rails, from post to receipt. Does not know which rail is up.
+// The messages of Rails, from post to receipt. The classes do not depend on which rail is up.
 #pragma once
 
 #include <cstddef>

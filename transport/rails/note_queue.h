@@ -1,5 +1,6 @@
 // The numbered notes between this rank and one peer, in both directions, sent one at a time. A note
-// is repeated on all paths until the peer acknowledges it. Does not send; knows no contents.
+// is repeated on all paths until the peer acknowledges it. The queue sends nothing, and does not
+// depend on the contents of notes.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Notes that the two ends of a pair exchange beside the messages (peer_talk.h).
 //
-//     D  I have given up this lane; these tags had come over it    (the lane is down once both say)
+//     D  I have given up this lane; these tags had arrived over it    (down once both ends sent D)
 //     d  more tags of the D that follows
 //     O  let us open the lane again; this is my address     P  done; this is mine     R  ready
 //     M  my messages go over these lanes from now on; these tags went over other lanes before

@@ -1,5 +1,5 @@
-// What this rank and one peer say to each other in datagrams, over any path that works: pings, and
-// numbered notes. Does not know what notes say, nor lanes or messages.
+// The datagrams that this rank and one peer exchange, over any path that works: pings, and numbered
+// notes. This class does not depend on the contents of notes, on lanes or on messages.
 //
 //   i, o   ping and its answer: this path works, and the peer polls
 //   n, a   a note and its acknowledgement; one note at a time is repeated on all paths
@@ -19,12 +19,12 @@ namespace weft {
 
 class PeerTalk {
  public:
-  // What a datagram of the peer leads to. The calls may say() more.
+  // Receives the events that a datagram of the peer causes. Its functions may call say().
   class Listener {
    public:
     // A ping was answered. again: the peer counted as unreachable until now.
     virtual void on_answer(Rank rank, bool again) = 0;
-    // A note has come, each one once and in their order.
+    // A note has arrived. Each note is reported once, in the order of their numbers.
     virtual void on_note(Rank rank, std::string_view body) = 0;
     // The peer has acknowledged a note.
     virtual void on_told(Rank rank) = 0;

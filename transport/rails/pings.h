@@ -1,5 +1,5 @@
-// Statistics of the pings to one peer: on which paths (rails) it answers, if at all. Does not send;
-// knows no lanes and no clock.
+// Statistics of the pings to one peer: on which paths (rails) it answers, if at all. The class
+// sends nothing, and does not depend on lanes or a clock.
 #pragma once
 
 #include <algorithm>

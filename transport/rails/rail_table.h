@@ -1,4 +1,4 @@
-// Assigns large messages of a pair of ranks to rails. Knows rates, not lanes.
+// Assigns large messages of a pair of ranks to rails. This file depends on rates, not on lanes.
 #pragma once
 
 #include <algorithm>

@@ -35,10 +35,10 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
   for (const auto& rail : inner) caps.tag_bits = std::min(caps.tag_bits, rail->caps().tag_bits);
   caps.tag_bits -= 1;
   own_bit = std::uint64_t{1} << caps.tag_bits;
-  // No views and no staging: a view lends memory that ends with its rail, and after a failure of a
-  // rail it is unknown when peers read staged memory. Once its sends are complete a rank may stop
-  // polling. So only sends that complete with the receipt may change rails by a move: otherwise the
-  // peer might wait on the old rail for a note that is no longer repeated.
+  // Rails offers no views and no staging: a view lends memory that ends with its rail, and after a
+  // failure of a rail it is unknown when peers read staged memory. Once its sends are complete a
+  // rank may stop polling. So only sends that complete with the receipt may change rails by a move:
+  // otherwise the peer might wait on the old rail for a note that is no longer repeated.
   options.spread_bytes = std::max(options.spread_bytes, options.copied_bytes);
 }
 
@@ -208,7 +208,8 @@ void Rails::State::handle(int rail, const Completion& c) {
       if (slot.acked) {
         finish_send(s);
       } else if (copied(slot.t) && !slot.reported) {
-        // Not earlier: until the transport has sent the message, it needs this rank's polls.
+        // The send does not complete earlier: until the transport has sent the message, it needs
+        // this rank's polls.
         complete(slot, Code::kOk);
         report(slot);
       }
@@ -218,7 +219,7 @@ void Rails::State::handle(int rail, const Completion& c) {
       ReceiptStream& receipts = l.receipts[stream];
       receipts.arrived(slot.t.tag);
       if (stream == Receipt::kLong) long_one_came(rank, rail, slot.t.bytes);
-      const bool late = slot.want >= 0;  // the last ones on this lane, see read_move()
+      const bool late = slot.want >= 0;  // no later message may complete its receipt: read_move()
       complete(slot, Code::kOk, c.crc);
       unplace(slot);
       slots.free(s);

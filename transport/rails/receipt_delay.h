@@ -1,4 +1,5 @@
-// The delay of a long message's receipt, to combine two. Knows no tags and no clock.
+// The delay of a long message's receipt, to combine two. The class does not depend on tags or a
+// clock.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +52,7 @@ class ReceiptDelay {
   static constexpr std::int64_t kMostGap = 2000;    // us
   static constexpr int kGaps = 8;                   // the mean covers about this many gaps
   static constexpr int kGapsHeld = 3;               // a receipt is held for this many gaps
-  static constexpr int kPatience = 8, kInVain = 4;  // one time in five in vain still pays
+  static constexpr int kPatience = 8, kInVain = 4;  // one vain delay in five still pays
   static constexpr int kImpatience = 64;
   static constexpr std::size_t kMostHeld = 32 << 10;  // a packet is below 0.3 % of longer messages
   bool urgent_ = false;              // the peer waits for the tag of a long message

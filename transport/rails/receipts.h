@@ -1,5 +1,5 @@
 // Receipts of a lane, without the transport: the tags in a receipt, and the confirmation of
-// receipts by the other end. Knows no messages, no ranks and no clock.
+// receipts by the other end. The classes do not depend on messages, ranks or a clock.
 #pragma once
 
 #include <algorithm>

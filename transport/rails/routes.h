@@ -1,6 +1,6 @@
 // The rails of the messages between this rank and one peer, in both directions, and the messages
-// that the peer left on other rails at its last choice. Does not know which rails are up, nor why
-// or when either end chooses anew.
+// that the peer left on other rails at its last choice. The class does not depend on which rails
+// are up, nor on why and when either end chooses anew.
 #pragma once
 
 #include <cstddef>

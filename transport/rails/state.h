@@ -1,6 +1,6 @@
 // The state behind Rails (rails.h). rails.cc posts messages, receipts.cc acknowledges them,
-// lanes.cc takes lanes out and back, notes.cc writes and reads the notes between the ends of a
-// pair, and face.cc has the transports of users. Parts without a transport: messages.h, lane.h,
+// lanes.cc takes lanes out of use and back, notes.cc writes and reads the notes between the ends of
+// a pair, and face.cc has the transports of users. Parts without a transport: messages.h, lane.h,
 // receipts.h, peer_talk.h, routes.h.
 #pragma once
 

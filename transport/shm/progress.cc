@@ -32,8 +32,8 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
   return done_.hand_out(out);
 }
 
-// A message that waits for a slot holds up those behind it, except staged ones: they have theirs,
-// and it may be one of those that the first message waits for.
+// A message that waits for a slot delays the messages behind it, except staged ones: these have
+// their slots, and the first message may wait for one of these slots.
 void ShmTransport::send_backlog(Peer& p) noexcept {
   std::size_t left = 0;
   for (std::size_t i = 0; i < p.backlog.size(); ++i) {
@@ -92,8 +92,8 @@ void ShmTransport::cancel(std::uint32_t id_high) noexcept {
       if (!s.open || !s.report || !mine(s.id)) continue;
       s.report = false;  // the bytes are the caller's again: the peer must not take them as sent
       p.out[c % kRing].revoked.store(1, std::memory_order_relaxed);
-      // A store that releases holds back what was written before it, not what the caller writes to
-      // these bytes next: who reads that must see the mark.
+      // A release store orders only earlier writes, not the caller's later writes to these bytes: a
+      // receiver that reads such a later write must see the mark.
       std::atomic_thread_fence(std::memory_order_release);
     }
     if (p.backlog.empty()) std::erase(waiting_, p.rank);

@@ -20,8 +20,9 @@ std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
   return (static_cast<std::uint64_t>(member) << 32) | cell;
 }
 
-// Most unexpected messages of a peer that stay in their cells, and most with its views; others are
-// copied out, so that a sender cannot run out of cells or slots because of them.
+// Maximum number of a peer's unexpected messages that stay in their cells, and maximum number of
+// these and of the peer's views together. Further messages are copied out of their cells, so that a
+// sender cannot run out of cells or slots because of them.
 constexpr std::size_t kUnexpectedKept = 8;
 constexpr int kMostKept = kRing / 2;
 
@@ -33,7 +34,7 @@ T once(const T& word) noexcept {
 
 }  // namespace
 
-// Whether the message that came is the one that the receive expects.
+// Whether the arrived message is the one that the receive expects.
 Code ShmTransport::agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
                          std::size_t bytes) noexcept {
   if (bytes == t.bytes && sign == (t.head ? t.head->sign : 0)) [[likely]]

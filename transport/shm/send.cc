@@ -30,7 +30,7 @@ void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
     Waiting w{.transfer = t};
     if (!p.backlog.empty() || !try_send(p, w)) {
       if (p.backlog.empty()) waiting_.push_back(p.rank);
-      // unstage() may be called before it is sent
+      // unstage() may be called before the message is sent
       if ((w.held = slot_at(t.data)) >= 0) ++slot_refs_[static_cast<std::size_t>(w.held)];
       p.backlog.push_back(w);
     }
@@ -50,9 +50,9 @@ Cell* ShmTransport::next_cell(Peer& p) noexcept {
   return p.sent - p.done == kRing ? nullptr : &p.out[p.sent % kRing];
 }
 
-// A receiver may hold a message until it has received later ones, which need cells. It looks at
-// cells in order: once it has finished one that was not passed over, it has looked at the oldest,
-// and holds that one's message.
+// A receiver may hold a message until it has received later ones, which need cells. It reads cells
+// in order: once it has finished a cell that was not passed over, it has read the oldest cell, and
+// holds the message in it.
 void ShmTransport::pass_over_held(Peer& p) noexcept {
   const auto finished = [](const Sent& s) { return !s.open && !s.passed_over; };
   while (p.sent - p.done == kRing && std::ranges::any_of(p.log, finished)) {

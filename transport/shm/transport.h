@@ -109,7 +109,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
     std::byte* arena = nullptr;            // null until it is needed
     SharedRegion region;                   // contains `arena`; empty for this rank itself
     std::unique_ptr<PeerRegions> memory;   // null until it is needed
-    // to the peer
+    // this rank's messages to the peer
     Cell* out = nullptr;               // in the peer's arena
     Head* heads_out = nullptr;         // [kRing], in the peer's arena
     Acks* acks_in = nullptr;           // in this rank's arena
@@ -117,7 +117,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
     std::uint32_t acks_seen = 0;
     std::vector<Sent> log;  // [kRing]
     std::vector<Waiting> backlog;
-    // from the peer
+    // the peer's messages to this rank
     Cell* in = nullptr;  // in this rank's arena
     const Head* heads_in = nullptr;
     Acks* acks_out = nullptr;  // in the peer's arena

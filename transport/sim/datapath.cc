@@ -1,4 +1,5 @@
-// Moves each message through the simulated fabric, event by event. Does not know collectives.
+// Moves each message through the simulated fabric, event by event. This file does not depend on
+// collectives.
 //
 //   post -> [core of the sender] -> tx port -> latency -> [uplink of the leaf] -> [spine] ->
 //   [downlink of the other leaf] -> rx port -> [core of the receiver] -> completion

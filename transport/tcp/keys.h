@@ -1,5 +1,5 @@
-// The keys of a pair of ranks. Both ranks derive them, and neither sends them. Independent of
-// sockets.
+// The keys of a pair of ranks. Both ranks derive them, and neither sends them. This file is
+// independent of sockets.
 //
 // Each key is an HMAC with the job's key for this transport. The input consists of the key's use,
 // both ranks in the order of the direction, and the nonces of their contacts. Thus a key is valid

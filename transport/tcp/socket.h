@@ -1,4 +1,5 @@
-// The sockets of the tcp transport and the contacts that ranks exchange. Independent of messages.
+// The sockets of the tcp transport and the contacts that ranks exchange. This file is independent
+// of messages.
 #pragma once
 
 #include <cstddef>

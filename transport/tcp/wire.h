@@ -1,5 +1,5 @@
-// The wire format of the tcp transport. Independent of sockets, so tests and the fuzzer cover all
-// of it.
+// The wire format of the tcp transport. This file is independent of sockets, so tests and the
+// fuzzer cover all of it.
 //
 // A connection begins with a Hello of the connecting rank; the peer responds with an Answer. Each
 // proves that its sender has the job's secret. After that, both ranks send frames, each with a Head

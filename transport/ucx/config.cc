@@ -1,4 +1,5 @@
-// Sets weft's defaults for UCX, each with its reason. Independent of ranks and messages.
+// Sets weft's defaults for UCX, each with its reason. This file is independent of ranks and
+// messages.
 #include "transport/ucx/config.h"
 
 #include <fmt/format.h>

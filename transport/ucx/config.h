@@ -1,4 +1,4 @@
-// Configures UCX for one rail. Independent of ranks and messages.
+// Configures UCX for one rail. This file is independent of ranks and messages.
 #pragma once
 
 #include <ucp/api/ucp.h>

@@ -1,5 +1,5 @@
 // Drops unexpected messages of the ucx transport by receiving them into a buffer that is discarded.
-// Independent of the caller's reason.
+// This file is independent of the caller's reason.
 #include <memory>
 #include <vector>
 

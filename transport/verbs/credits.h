@@ -1,5 +1,5 @@
-// The credits of one queue pair, which limit the slots that the sender may fill. Does not know
-// verbs.
+// The credits of one queue pair, which limit the slots that the sender may fill. This file does not
+// depend on verbs.
 //
 // A queue pair's receiver owns a ring of slots (eager buffers), which the sender fills in order.
 // The receiver frees the slots in the same order, each as soon as it has read the message (it
@@ -64,7 +64,7 @@ class VerbsRecvCredits {
   void took() { ++taken_; }
   std::uint64_t taken() const { return taken_; }
   bool owes() const { return taken_ - told_ >= (slots_ + 1) / 2; }
-  // Whether enough slots are free that the peer is to be told of them now.
+  // Whether enough slots are free to notify the peer of them now.
   bool tells() const { return covered_ - told_ >= (slots_ + 1) / 2; }
   // Whether this many receive requests are due to be reposted.
   bool due(int receives) const { return receives >= kAtOnce || owes(); }

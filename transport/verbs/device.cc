@@ -1,4 +1,5 @@
-// Opens RDMA devices, registers memory and makes completion queues. Does not know queue pairs.
+// Opens RDMA devices, registers memory and makes completion queues. This file does not depend on
+// queue pairs.
 #include "transport/verbs/device.h"
 
 #include <endian.h>

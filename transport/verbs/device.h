@@ -1,4 +1,5 @@
-// RDMA devices: a thin, owning layer over libibverbs. The layer does not know ranks or messages.
+// RDMA devices: a thin, owning layer over libibverbs. The layer does not depend on ranks or
+// messages.
 //
 // Every constructor here throws an Error that names the device, the kernel's error and a remedy.
 // Objects must be destroyed before the device that they were made from.

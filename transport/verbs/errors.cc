@@ -1,4 +1,5 @@
-// Explains completion codes and device events. Does not know which peer they concern.
+// Explains completion codes and device events. This file does not depend on which peer they
+// concern.
 #include <fmt/format.h>
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Chooses GIDs and partition keys from tables. Does not know devices.
+// Chooses GIDs and partition keys from tables. This file accesses no device.
 #include "transport/verbs/gid.h"
 
 #include <fmt/format.h>

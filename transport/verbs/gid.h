@@ -1,5 +1,5 @@
-// Chooses the addresses (GIDs) and the partition that two RDMA ports use with each other. Pure
-// functions on tables, which do not know devices.
+// Chooses the addresses (GIDs) and the partition that two RDMA ports use with each other. All
+// functions are pure: they use tables, and access no device.
 //
 // A GID's index is local to a host, and new addresses shift it. So the ends exchange the GIDs
 // themselves, and both choose the same pair: of the best common kind, the pair with the longest

@@ -1,5 +1,5 @@
-// Bounce buffers of pinned host memory, for GPU memory that the HCA cannot access. Does not know
-// peers or queues.
+// Bounce buffers of pinned host memory, for GPU memory that the HCA cannot access. This file does
+// not depend on peers or queues.
 #include "transport/verbs/gpu.h"
 
 #include <fmt/format.h>

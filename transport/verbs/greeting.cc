@@ -1,4 +1,5 @@
-// Compares the greetings of the ranks of a rail. Does not know how they are exchanged.
+// Compares the greetings of the ranks of a rail. This file is independent of how they are
+// exchanged.
 #include "transport/verbs/greeting.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The agreement of ranks before the first message, and the memory that a rail registers. Pure
-// functions, which do not know devices.
+// The agreement of ranks before the first message, and the memory that a rail registers. All
+// functions are pure, and access no device.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Makes and connects RC queue pairs. Does not know ranks or messages.
+// Makes and connects RC queue pairs. This file does not depend on ranks or messages.
 #include "transport/verbs/queue_pair.h"
 
 #include <fmt/format.h>

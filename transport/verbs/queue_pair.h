@@ -1,4 +1,4 @@
-// RC queue pairs: making, connecting and posting. This layer does not know ranks or messages.
+// RC queue pairs: making, connecting and posting. This layer does not depend on ranks or messages.
 //
 //   VerbsQp qp(device, cq, cq, {});
 //   send_to_peer(device.port().encode(), qp.name());         // by whatever means

@@ -1,4 +1,4 @@
-// A cache of memory registrations. The cache does not know verbs: Memory is the type of a
+// A cache of memory registrations. The cache does not depend on verbs: Memory is the type of a
 // registration, and `make` makes one.
 //
 // A registration pins pages and takes microseconds, so weft makes one per buffer. But a

@@ -1,4 +1,4 @@
-// Reads the settings of verbs from the environment. Does not know devices.
+// Reads the settings of verbs from the environment. This file accesses no device.
 #include "transport/verbs/settings.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // The settings of the verbs transport, each with a default that works.
 //
-// The settings do not know devices: each value is checked against the width of its field only.
-// WEFT_RAILS (topo/discover.h) chooses the devices and their order.
+// The settings are read without a device: each value is checked against the width of its field
+// only. WEFT_RAILS (topo/discover.h) chooses the devices and their order.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Requests and user-defined operators of weft.h. Does not know what a request's calls do.
+// Requests and user-defined operators of weft.h. This file is independent of what a request's calls
+// do.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Errors, jobs, communicators and memory of weft.h. Does not know the calls (calls.cc).
+// Errors, jobs, communicators and memory of weft.h. This file does not depend on the calls
+// (calls.cc).
 #include <algorithm>
 #include <cstring>
 #include <string_view>

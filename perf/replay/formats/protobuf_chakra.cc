@@ -1,4 +1,5 @@
-// Reads Chakra execution traces; built only if protobuf was found. Knows no other format.
+// Reads Chakra execution traces; built only if protobuf was found. This file does not depend on
+// other formats.
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 

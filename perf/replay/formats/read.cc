@@ -1,4 +1,5 @@
-// Unpacks trace files and selects the readers of their formats. Knows no format's contents.
+// Unpacks trace files and selects the readers of their formats. This file does not depend on the
+// contents of a format.
 #include "perf/replay/formats/read.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Opens the files of a trace, packed or not, and calls the reader of their format. Does not know
-// the contents of formats.
+// Opens the files of a trace, packed or not, and calls the reader of their format. This file does
+// not depend on the contents of formats.
 #pragma once
 
 #include <string>

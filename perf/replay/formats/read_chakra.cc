@@ -1,4 +1,5 @@
-// Interprets the nodes of a Chakra trace, and reads its JSON form. Knows no protobuf.
+// Interprets the nodes of a Chakra trace, and reads its JSON form. This file does not depend on
+// protobuf.
 #include <fmt/format.h>
 
 #include <iterator>

@@ -1,5 +1,5 @@
 // Reads GOAL, the schedules of LogGOPSim and ATLAHS: one text with the sends, receives and
-// computations (in nanoseconds) of all ranks of a job. Knows no other format.
+// computations (in nanoseconds) of all ranks of a job. This file does not depend on other formats.
 //
 //   num_ranks 2
 //   rank 0 {

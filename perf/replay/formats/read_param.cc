@@ -1,4 +1,5 @@
-// Reads PARAM / PyTorch execution traces, one JSON text per rank. Knows no other format.
+// Reads PARAM / PyTorch execution traces, one JSON text per rank. This file does not depend on
+// other formats.
 //
 // A rank's operators are played in the order of their ids, in which the process issued them: a call
 // waits for the computation before it, and operators after a "wait" wait for its call.

@@ -1,5 +1,5 @@
-// Reads SimAI workloads: one text for all ranks of a job, which run the same layers. Knows no other
-// format.
+// Reads SimAI workloads: one text for all ranks of a job, which run the same layers. This file does
+// not depend on other formats.
 #include <fmt/format.h>
 
 #include <array>

@@ -23,7 +23,7 @@ Outcome judge_subnet(const Check& check, const Observed& observed, const HostFac
   const Where where = at_port(host, port);
   if (!port.lid || !port.sm_lid) return std::vector{make_unknown(check, where)};
   if (*port.sm_lid == 0) return std::vector{text_finding(check, where, "sm_lid 0", "sm_lid > 0")};
-  constexpr int kMostLid = 0xbfff;  // of one host; above are groups, 65535 is invalid
+  constexpr int kMostLid = 0xbfff;  // the highest unicast LID
   if (*port.lid == 0 || *port.lid > kMostLid)
     return std::vector{text_finding(check, where, fmt::format("lid {}", *port.lid), "1 to 49151")};
   if (lids[{port.rail, *port.lid}] > 1)

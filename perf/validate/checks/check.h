@@ -1,4 +1,4 @@
-// Shared by the files of this room: iteration over hosts and ports, places, device kinds, and the
+// Shared by the files of this folder: iteration over hosts and ports, places, device kinds, and the
 // rows of each family.
 #pragma once
 

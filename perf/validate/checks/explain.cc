@@ -15,7 +15,7 @@ enum class Reach {
   kPlace,   // at the same port, host or path
   kHost,    // at another port of a host at an end of the flow
   kRail,    // anywhere on the rail: partners of a faulty port see its effects
-  kWithin,  // anywhere inside the finding's place: it is a sum over ports
+  kWithin,  // at any port in the place of the finding, which concerns several ports
 };
 
 using Ids = std::array<std::string_view, 15>;  // unused entries at the end are empty

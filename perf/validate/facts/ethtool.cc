@@ -1,4 +1,5 @@
-// Queries drivers through ethtool's ioctl. Knows the requests, but no driver's counter names.
+// Queries drivers through ethtool's ioctl. This file contains the requests, but no driver's counter
+// names.
 #include "perf/validate/facts/ethtool.h"
 
 #include <linux/ethtool.h>

@@ -1,4 +1,5 @@
-// Sends a request to the kernel and receives the answer with libnl. Knows no attribute names.
+// Sends a request to the kernel and receives the answer with libnl. This file contains no attribute
+// names.
 #include "perf/validate/facts/netlink.h"
 
 #include <netlink/msg.h>

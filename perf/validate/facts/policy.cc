@@ -1,4 +1,4 @@
-// Reads a fleet's policy from TOML. Does not know which checks exist.
+// Reads a fleet's policy from TOML. This file does not depend on which checks exist.
 #include "perf/validate/facts/policy.h"
 
 #include <fmt/format.h>

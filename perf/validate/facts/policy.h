@@ -28,8 +28,8 @@ struct Policy {
   std::optional<double> rate_gbps;              // of every rail
   std::map<int, double> rail_rate_gbps;         // overrides for single rails
   std::map<std::string, std::string> firmware;  // by board id
-  std::optional<int> mtu;                       // bytes, of the interfaces
-  std::optional<int> rdma_mtu;                  // bytes, of the RDMA ports: active_mtu
+  std::optional<int> mtu;                       // of the network interfaces, in bytes
+  std::optional<int> rdma_mtu;                  // of the RDMA ports (active_mtu), in bytes
   std::optional<int> pfc_priority;              // -1: no priority with PFC is expected
   std::optional<int> dscp;                      // of RDMA traffic
   std::optional<std::string> trust;             // "dscp", "pcp"

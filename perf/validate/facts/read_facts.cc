@@ -1,4 +1,4 @@
-// Collects the facts of a host. Reads the host's own facts; the other files of this room read the
+// Collects the facts of a host. Reads the host's own facts; the other files of this folder read the
 // ports.
 #include "perf/validate/facts/read_facts.h"
 

@@ -1,4 +1,5 @@
-// RDMA devices and their ports from class/infiniband. Does not know how a port is used.
+// RDMA devices and their ports from class/infiniband. This file is independent of how a port is
+// used.
 #include <algorithm>
 #include <cstdio>
 

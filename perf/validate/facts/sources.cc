@@ -1,4 +1,4 @@
-// Lines and folders of the trees with the facts. Does not know what the files mean.
+// Lines and folders of the trees with the facts. This file is independent of what the files mean.
 #include "perf/validate/facts/sources.h"
 
 #include <net/if.h>

@@ -1,4 +1,4 @@
-// Windows, percentiles and scheduler delays. Knows no transport.
+// Windows, percentiles and scheduler delays. This file does not depend on a transport.
 #include "perf/validate/probes/meter.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 //       -> AgentRound::run() -> join_samples()
 //
 // Rank 0 does not trust what it receives: an impossible text becomes a FalseReport, not an error.
-// Does not know the job: agent_fabric.cc transfers the texts.
+// This file does not depend on the job: agent_fabric.cc transfers the texts.
 #pragma once
 
 #include <functional>

@@ -17,7 +17,7 @@ using Lines = std::vector<std::string>;
 
 constexpr std::size_t kScreenLines = 40;
 constexpr std::size_t kFaultLines = 8;  // of the first cause and the number of others
-constexpr double kMostReach = 1.2;      // of the bound by the pairs, in the line about collectives
+constexpr double kMostReach = 1.2;  // of the bound from the pairs, in the line about collectives
 
 void append(Lines& to, Lines lines) {
   to.insert(to.end(), std::make_move_iterator(lines.begin()), std::make_move_iterator(lines.end()));
@@ -177,7 +177,8 @@ Lines Screen::collectives() const {
     wrong += c.wrong;
     left_out += c.left_out;
     if (c.wrong > 0 && first_wrong == nullptr) first_wrong = &c;
-    // Far above the bound by the pairs: ranks used a faster path than the measured ports.
+    // A collective far above the bound from the measured pairs does not count: its ranks used a
+    // faster path than the measured ports.
     if (c.busbw_gbps > 0 && c.predicted_busbw_gbps > 0 && reach(c) <= kMostReach &&
         (slowest == nullptr || reach(c) < reach(*slowest)))
       slowest = &c;

@@ -92,7 +92,7 @@ TEST_P(Split, ColorsAndKeysAsInMpi) {
   run([](World& world) {
     Communicator all = world.world();
     const Rank me = all.rank();
-    // Odd and even, in reverse order.
+    // Splits the odd ranks from the even ones, each in reverse order.
     Communicator half = all.split(me % 2, -me);
     ASSERT_TRUE(half);
     EXPECT_EQ(half.size(), (all.size() + (me % 2 == 0)) / 2);
@@ -107,7 +107,7 @@ TEST_P(Split, ColorsAndKeysAsInMpi) {
       for (Rank r = 1; r < rest.size(); ++r) EXPECT_GT(rest.world_rank(r), rest.world_rank(r - 1));
       EXPECT_TRUE(sums_up(rest, 100));
     }
-    // Single ranks, and a child of a child.
+    // Splits into single ranks, and splits a derived communicator again.
     EXPECT_TRUE(sums_up(all.split(me)));
     EXPECT_TRUE(sums_up(half.split(0).duplicate()));
   });

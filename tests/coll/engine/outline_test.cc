@@ -33,7 +33,7 @@ TEST(Outline, OfARing) {
   EXPECT_EQ(o.rail_hops, 10);
   EXPECT_EQ(o.rail_messages, 20);
   EXPECT_EQ(o.rail_chunks, 10);
-  EXPECT_EQ(o.scratch_chunks, kArrivalsAhead);  // one neighbor's arrivals take turns
+  EXPECT_EQ(o.scratch_chunks, kArrivalsAhead);  // arrivals from the only neighbor reuse the credits
 }
 
 // In the block layout every message is one chunk, and a rank keeps what it forwards.

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Two hosts of two ranks, with two rails; the links of rank 1, which has shared memory with rank 0.
+// Two hosts of two ranks, with two rails; the links of rank 1, which shares memory with rank 0.
 class LinksOfRank1 : public ::testing::Test {
  protected:
   LinksOfRank1() {

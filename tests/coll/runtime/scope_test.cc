@@ -229,7 +229,7 @@ TEST_P(Scope4, WhoEndsItsWorldAfterAFailureIsNotWaitedFor) {
   }
 }
 
-// Reports rank 2 as dead after that many gathers.
+// Reports rank 2 as dead after the given number of gathers.
 class LosesRank2 final : public testing::JobAround {
  public:
   LosesRank2(std::unique_ptr<Job> job, int gathers)

@@ -110,7 +110,7 @@ TEST(Cluster, AutoIsAsGoodAsTheBestFixedAlgorithm) {
         const double us = run(picked, shape, bytes).time_us;
         for (const Algorithm& a : algorithms()) {
           if (a.collective != c || !a.applies(shape) || a.name == picked.name) continue;
-          // Its messages alone take longer.
+          // The messages of this algorithm alone take longer.
           if (floor_us(a, shape, bytes, model) > us) continue;
           const SimResult other = run(a, shape, bytes);
           // Large messages stay on their rails even if that takes 10 % longer.

@@ -184,7 +184,7 @@ TEST(OneModel, PredictsTheDefaultsAndCores) {
   expect_misses(points, {"cpu all_reduce 2x4 16384K time"}, true);
 }
 
-// Numbers of hosts that suit no algorithm.
+// Numbers of hosts that are not powers of two.
 TEST(OneModel, PredictsOddNumbersOfHosts) {
   std::vector<Point> points;
   for (const int hosts : {3, 5, 13, 33, 65, 100, 127})

@@ -169,7 +169,7 @@ TEST(CallCosts, GroupsThatUseTheSameRailShareIt) {
   EXPECT_NEAR(us_of({{0, 2}, {1}, {3}}) / us_of({{0, 2}}), 1, 1e-9);
 }
 
-// However late the thread runs.
+// The text must not depend on how late the heartbeat's thread runs.
 TEST(Heartbeat, SaysWhatIsDoneAndHowFarItIs) {
   const weft::testing::TemporaryFolder folder;
   std::FILE* out = std::fopen((folder / "out").c_str(), "w");

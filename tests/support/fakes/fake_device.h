@@ -1,4 +1,4 @@
-// A device without a GPU, for tests of everything above the device seam.
+// A device without a GPU, for tests of all code above the device interface.
 //
 // It is stricter than a GPU. Only work on its streams may access its memory; other accesses fault,
 // so that a forgotten copy crashes at once. Streams are threads with random delays, so that work is
@@ -171,7 +171,7 @@ class FakeDevice final : public Device {
     std::vector<std::byte> bytes;
   };
   std::vector<RemoteWrite> remote_writes_ WEFT_GUARDED_BY(mutex_);  // not flushed yet
-  std::array<std::atomic<int>, kGpus> streams_waiting_{};           // for words
+  std::array<std::atomic<int>, kGpus> streams_waiting_{};           // that wait for a word, by GPU
   // Kernels loaded, by GPU.
   std::set<std::tuple<std::string, std::uint64_t, int>> loaded_ WEFT_GUARDED_BY(mutex_);
   std::vector<std::string> late_calls_ WEFT_GUARDED_BY(mutex_);

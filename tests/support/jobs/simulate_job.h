@@ -4,7 +4,7 @@
 //
 // The control plane is a model: a fixed number of microseconds after the first error of a rank, or
 // after a rank's death, all ranks learn the cause. Deterministic: the same arguments give the same
-// outcome. Knows neither processes nor clocks.
+// outcome. This file does not depend on processes or clocks.
 #pragma once
 
 #include <cstddef>

@@ -76,7 +76,7 @@ TEST(Strangers, DoNoHarmWhileTheJobAssembles) {
   std::thread root([&] { outcomes[0].job = connect(setup[0]); });
   {
     std::vector<std::unique_ptr<Stranger>> slow;
-    // More than are kept at a time, and none of them completes a frame.
+    // More connections than rank 0 keeps at a time, and none of them completes a frame.
     for (int i = 0; i < 200; ++i) {
       slow.push_back(std::make_unique<Stranger>(setup.port));
       ASSERT_TRUE(slow.back()->connected());

@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Control, ::testing::Values(Kind::kSockets, Kind:
 TEST_P(Control, GathersAnySizes) {
   auto jobs = make(4);
   for (const std::size_t base : {0, 1, 65536, 1 << 20, (3 << 20) + 5}) {
-    // Different on every rank; one is empty.
+    // Parts that differ on every rank; one is empty.
     const auto of = [&](Rank r) {
       return std::string(base * static_cast<std::size_t>(r) / 2, static_cast<char>('a' + r));
     };
@@ -86,7 +86,7 @@ TEST_P(Control, BringsEachRankWhatOthersHaveForIt) {
   constexpr Rank kRanks = 4;
   auto jobs = make(kRanks);
   for (const std::size_t base : {0, 1, 70000, 3 << 20}) {
-    // Different for every pair; some are empty.
+    // Parts that differ for every pair of ranks; some are empty.
     const auto of = [&](Rank from, Rank to) {
       return std::string(base * static_cast<std::size_t>(from * to) / 3,
                          static_cast<char>('a' + from * kRanks + to));

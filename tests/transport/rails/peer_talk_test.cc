@@ -1,5 +1,5 @@
-// What two peers say in datagrams (PeerTalk), over a channel in memory that loses what it is told
-// to lose.
+// The datagrams that two peers exchange (PeerTalk), over a channel in memory that drops the
+// datagrams that a test selects.
 #include "transport/rails/peer_talk.h"
 
 #include <gtest/gtest.h>

@@ -142,8 +142,8 @@ TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
   EXPECT_GT(moves, 6) << "too quiet to prove anything";
 }
 
-// A firewall or wrong routes drop datagrams, while messages pass. Nothing has failed, so nothing
-// may change that the peer would have to learn.
+// A firewall or wrong routes drop datagrams, while messages pass. Nothing has failed, and the peer
+// cannot be notified, so no message may change its rail.
 TEST(Rails, WhereNoDatagramPassesHealthyRailsCarryOn) {
   int moves = 0;
   for (std::uint64_t seed = 1; seed <= 8; ++seed)

@@ -134,7 +134,8 @@ TEST(VerbsCache, OtherMemoryIsRegisteredForOneTransferOnly) {
   EXPECT_EQ(cache.entries(), 0u);
 }
 
-// For Soft-RoCE, which reads them when it retransmits packets.
+// The cache keeps finished registrations for Soft-RoCE, which reads them when it retransmits
+// packets.
 TEST(VerbsCache, AFewThatAreOverStayAndServeNobody) {
   Board board;
   Cache cache = cache_on(board, 8, 64 * kMiB, true);
@@ -192,7 +193,7 @@ TEST(VerbsCache, ABufferThatIsRefusedIsRegisteredInParts) {
   EXPECT_TRUE(board.live.empty());
 }
 
-// The classic mistake of a cache by address.
+// A cache keyed by address would return the registration of the freed memory.
 TEST(VerbsCache, FreedAndMappedAgainIsAnotherRegistration) {
   Board board;
   Cache cache = cache_on(board, 8, 64 * kMiB);

@@ -20,7 +20,7 @@ Endpoints endpoints(int n) {
   });
 }
 
-// Small limits, so that every queue fills up, over several queue pairs.
+// Sets small limits, so that every queue fills up, and uses several queue pairs.
 constexpr std::pair<const char*, const char*> kScarce[] = {
     {"WEFT_VERBS_QPS", "3"},     {"WEFT_VERBS_SLOTS", "4"},       {"WEFT_VERBS_SLOT_BYTES", "1024"},
     {"WEFT_VERBS_WINDOWS", "2"}, {"WEFT_VERBS_SEND_DEPTH", "16"},

@@ -195,7 +195,7 @@ TEST(VerbsPeers, AreNotEndlesslyAhead) {
   VerbsMessageFront front;
   front.bytes = 8;
   int sent = 0;
-  // Received messages do not count.
+  // Messages that forget() has dropped do not count toward the limit.
   for (; sent < 1000; ++sent) {
     front.tag = static_cast<std::uint64_t>(sent);
     ASSERT_TRUE(net.message(1, 0, front, std::uint64_t{7}));

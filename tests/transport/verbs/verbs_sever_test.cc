@@ -65,8 +65,8 @@ TEST_F(VerbsSever, SaysThatItCan) {
   EXPECT_TRUE(both[0].transport().recovery());
 }
 
-// Whatever is pending at any moment, nothing of it is written or completes later, and later
-// messages are right.
+// After a disconnection at any time, no pending transfer is written or completes, and later
+// messages arrive intact.
 TEST_F(VerbsSever, NothingOfBeforeLandsAfterwards) {
   Net both = net(2);
   constexpr std::uint32_t kBefore = 7;
@@ -140,7 +140,7 @@ TEST_F(VerbsSever, MayBeOpenedSeveralTimes) {
   exchange(both, 0, 1);
 }
 
-// The peer has disconnected and this rank does not know: its sends detect it.
+// The peer has disconnected without notifying this rank: the sends of this rank detect it.
 TEST_F(VerbsSever, AnEndThatOnlyOneKnowsShows) {
   Net both = net(2);
   exchange(both, 0, 1);

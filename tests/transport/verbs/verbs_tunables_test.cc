@@ -39,7 +39,7 @@ TEST(FlowLabels, OfAPairDifferAndAreThoseOfTheOtherEnd) {
     }
 }
 
-// Pairs whose labels start at the same place are as rare as by chance.
+// Queue pairs 0 of different pairs of ranks share a label only as often as random labels would.
 TEST(FlowLabels, OfManyPairsAreSpread) {
   std::set<std::uint32_t> labels;
   int pairs = 0;

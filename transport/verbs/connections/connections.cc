@@ -238,8 +238,8 @@ void VerbsConnections::ask_to_close(VerbsConnection& c, VerbsLetter how) {
   send_close(c, how);
 }
 
-// Ends the queue pairs once both ends have agreed and all has come that was sent here. What was
-// sent from here has come there: the peer has looked before it agreed, or looks now.
+// Ends the queue pairs once both ends have agreed and this rank has all messages of the peer. The
+// peer has all messages of this rank: it read its completions before it agreed, or reads them now.
 void VerbsConnections::finish_closing(VerbsConnection& c) {
   if (c.link != Link::kClosing || !c.closes || pairs_.taken(c) != c.its_sent) return;
   pairs_.end(c);

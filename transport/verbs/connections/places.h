@@ -1,5 +1,5 @@
 // The places for connections: their owners, and how long this rank has waited for a free one. A
-// place is the slots of one connection. Does not know how places are freed.
+// place is the slots of one connection. This file is independent of how places are freed.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +45,8 @@ class VerbsPlaces {
   void begin_for_answer() { for_answer_.begin(); }
 
  private:
-  // A wait ends after a number of looks, or after a time if looks are slow because others use the
-  // core.
+  // A wait ends after a number of searches, or after a time if searches are rare because other
+  // processes use the core.
   struct Patience {
     const int most_looks;
     const Clock::duration most_time;

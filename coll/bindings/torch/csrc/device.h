@@ -2,7 +2,7 @@
 // wait on the Work makes the waiting thread's stream wait for it. The host does not wait.
 //
 // PyTorch's generic streams and events work for all kinds of devices; weft needs one that
-// weft_comm_on_stream() accepts. Does not know which call is made.
+// weft_comm_on_stream() accepts. This file does not depend on which call is made.
 #pragma once
 
 #include <ATen/ATen.h>

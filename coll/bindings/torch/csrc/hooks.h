@@ -1,5 +1,5 @@
 // Notifies PyTorch of the completed calls of a group, and of the group's failure, upon which
-// PyTorch's flight recorder writes its dump. Does not know which call is made.
+// PyTorch's flight recorder writes its dump. This file does not depend on which call is made.
 #pragma once
 
 #include <weft.h>

@@ -139,7 +139,7 @@ void Mailbox::head_came(int peer, weft_result_t result, int rank, const char* te
            [r, peer](Event& e) { end(*r, peer, e); });
       return listen(peer);
     }
-    // The message is received all the same: the next one of this peer is behind it.
+    // A message of the wrong size is received, too: the peer's next header follows it.
     const auto early = std::make_shared<Early>();
     early->bytes.resize(static_cast<std::size_t>(head.bytes));
     post(peer, early->bytes.data(), early->bytes.size(),

@@ -1,4 +1,5 @@
-// Checks of tensors, and lists of tensors as one buffer. Does not know which call is made.
+// Checks of tensors, and lists of tensors as one buffer. This file does not depend on which call is
+// made.
 #include "tensors.h"
 
 #include <c10/util/StringUtil.h>

@@ -31,8 +31,9 @@ void has(const char* call, const char* what, const at::Tensor& t, std::int64_t n
 std::vector<std::size_t> scaled(std::vector<std::size_t> counts, const at::Tensor& t,
                                 const Elements& e);
 
-// The tensors of a list, contiguous in memory: in place if they are so already, otherwise in a
-// buffer that is filled from them, or is to be copied to them.
+// The tensors of a list in contiguous memory: the tensors' own memory if that is contiguous,
+// otherwise a buffer. With Use::kRead the constructor fills the buffer from the tensors; with
+// Use::kWrite copy_out() copies the buffer to the tensors.
 class Flat {
  public:
   enum class Use { kRead, kWrite };

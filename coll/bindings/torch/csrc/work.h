@@ -1,5 +1,5 @@
 // The Work of a call: its tensors, its requests in weft, and what is left to do when these are
-// over. Does not know which call it belongs to.
+// over. A Work does not depend on which call it belongs to.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -27,7 +27,8 @@ struct CallOf {
   int rank;
   std::uint64_t sequence;
   std::chrono::milliseconds timeout;
-  std::shared_ptr<const std::vector<std::uint64_t>> global_ranks;  // of the group; null: the same
+  // PyTorch's global rank of each rank of the group; null: the group's ranks are global ranks.
+  std::shared_ptr<const std::vector<std::uint64_t>> global_ranks;
   std::shared_ptr<Hooks> hooks;
 };
 

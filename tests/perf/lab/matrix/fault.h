@@ -1,5 +1,5 @@
-// The faults that the matrix injects, and the runs of a matrix drawn from a seed. Pure: does not
-// know how faults are injected, nor how validations report them.
+// The faults that the matrix injects, and the runs of a matrix drawn from a seed. All functions are
+// pure, and independent of how faults are injected and of how validations report them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // `weft_matrix`: repeatedly injects faults into a lab, validates it, and counts how often the
-// report names the fault. Knows neither how faults are injected nor how reports are judged.
+// report names the fault. This file is independent of how faults are injected and of how reports
+// are judged.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Reads the findings of a validation from its report (weft.validate/3), and compares them with the
-// injected faults. Pure: does not know how faults are injected.
+// injected faults. All functions are pure, and independent of how faults are injected.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,4 +1,5 @@
-// Scores a report about a world. Knows findings and effects, but not how findings were made.
+// Scores a report about a world. This file depends on findings and effects, but not on how findings
+// were made.
 #pragma once
 
 #include <string>
