@@ -1,4 +1,5 @@
-// labels: cuda The device interface and the kernels on a real GPU.
+// labels: cuda
+// The device interface and the kernels on a real GPU.
 #include <gtest/gtest.h>
 
 #include "support/device/device_cases.h"

@@ -1,5 +1,7 @@
-// labels: multiproc ctest: whole sanitize: long Bits that flip in transit: integrity mode repairs
-// them, or attributes them to a link.
+// labels: multiproc
+// ctest: whole
+// sanitize: long
+// Bits that flip in transit: integrity mode repairs them, or attributes them to a link.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
