@@ -1,5 +1,5 @@
-// Runs a job of processes, some of which fail: every rank calls random collectives and checks each
-// result, and the test checks the error that ends every rank.
+// Runs a job in which some processes fail. Every rank calls random collectives and checks each
+// result. The test checks the error that ends every rank.
 #pragma once
 
 #include <fmt/format.h>

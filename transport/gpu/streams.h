@@ -15,8 +15,8 @@ inline constexpr int kOwnStreams = 2;
 // Returns stream `which` (below kOwnStreams) of the GPU. Throws Error if it cannot be created.
 Device::Stream own_stream(Device& device, int gpu, int which);
 
-// Copies bytes between any kinds of memory, of which at least one is a GPU's. Blocks until the copy
-// is complete. Throws Error.
+// Copies bytes between GPU memory and memory of any kind. Blocks until the copy is complete. Throws
+// Error.
 void copy_now(void* to, const void* from, std::size_t bytes);
 
 }  // namespace weft

@@ -99,7 +99,7 @@ class Job {
   // other ranks detect it within milliseconds ("rank 3 (host b, pid 1234) died: connection
   // closed"). The end of rank 0 has scope kAll, the end of any other rank scope kRank.
   virtual Status failure() const = 0;
-  // heard(): the number of failures of which this rank was notified (one relaxed load). failures():
+  // heard(): the number of failures that this rank was notified of (one relaxed load). failures():
   // the failures from index `first` on, in rank 0's order, which is the same on all ranks.
   virtual std::size_t heard() const noexcept { return failed(); }
   virtual std::vector<JobFailure> failures(std::size_t first) const {

@@ -52,7 +52,7 @@ class RootPlane : public Plane {
     bool begun = false, complete = false;
     wire::Gathering what = wire::Gathering::kForAll;
     bool shrinks = false;
-    // The channel may hold frames of which poll() is unaware.
+    // The channel may hold complete frames, which poll() does not report.
     bool more = false;
     std::string door = {}, next_door = {};  // in this job, and in the one after shrink()
   };

@@ -252,7 +252,7 @@ TEST(RailRoutes, AChoiceReachesThePeerWithWhatWasLeftOnOtherRails) {
   RailRoutes::write_left(more, 7, 0);
   here.write(last);
   RailRoutes::write_left(last, 8, 0);
-  RailRoutes::write_left(last, 9, 5);  // there is no rail 5
+  RailRoutes::write_left(last, 9, 5);  // the peers have no rail 5
 
   there.read_left(more, 2);
   EXPECT_EQ(there.kept(), 1U);
