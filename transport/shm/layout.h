@@ -42,7 +42,9 @@ enum class Kind : std::uint8_t { kInline, kSlot, kMapped, kCma, kFragment };
 
 // One message in a ring. The sender publishes cell number c by writing `seq` = c + 1 last. If the
 // receiver still holds the cell's message of the lap before, as a view or unexpected, the sender
-// passes the cell over: it writes only `seq` = passed_over(c), and the message stays as it is.
+// passes the cell over: it writes only `seq` = passed_over(c), and the message stays as it is. Once
+// the receiver has released that message, the sender may write the cell's next lap before the
+// receiver has read passed_over(c): see was_passed_over().
 struct alignas(kLine) Cell {
   std::atomic<std::uint32_t> seq;
   Kind kind;
@@ -64,6 +66,12 @@ struct alignas(kLine) Cell {
 };
 static_assert(sizeof(Cell) == kLine);
 inline std::uint32_t passed_over(std::uint32_t cell) { return (cell + 1) ^ (1u << 31); }
+// Whether the sender passed cell number `cell` over, given the cell's `seq`: passed_over(cell), or
+// the value of any later lap, since the sender does not overwrite a message that was not read.
+inline bool was_passed_over(std::uint32_t seq, std::uint32_t cell) {
+  const std::uint32_t laps_ahead = (seq - (cell + 1)) << 1;  // without the bit of passed_over()
+  return laps_ahead == 0 ? seq != cell + 1 : laps_ahead < 1u << 31;
+}
 
 // The acknowledgments of one receiver, in the sender's arena. The receiver finishes cells in any
 // order: it sets done[c % kRing] to round_of(c) and increments `total`, which the sender polls.

@@ -103,7 +103,7 @@ void ShmTransport::drain(Peer& p, bool patient) noexcept {
   for (std::uint32_t n = 0; n < kRing && !p.broken; ++n) {
     const std::uint32_t seq = p.in[p.seen % kRing].seq.load(std::memory_order_acquire);
     if (seq != p.seen + 1) {
-      if (seq != passed_over(p.seen)) return;
+      if (!was_passed_over(seq, p.seen)) return;
       ++p.seen;
       continue;
     }

@@ -47,7 +47,24 @@ Cell* ShmTransport::next_cell(Peer& p) noexcept {
     collect_acks(p);
     pass_over_held(p);
   }
-  return p.sent - p.done == kRing ? nullptr : &p.out[p.sent % kRing];
+  while (p.sent - p.done != kRing) {
+    const Sent& last = p.log[p.sent % kRing];
+    if (!last.passed_over || last.round != round_of(p.sent)) [[likely]]
+      return &p.out[p.sent % kRing];
+    pass_over(p);  // the old acknowledgment would count for a new message
+  }
+  return nullptr;
+}
+
+// Does not use the next cell in this lap. Its last message has been read, and may be held.
+void ShmTransport::pass_over(Peer& p) noexcept {
+  p.out[p.sent % kRing].seq.store(passed_over(p.sent), std::memory_order_release);
+  ++p.sent;
+  skip_finished(p);
+}
+
+void ShmTransport::skip_finished(Peer& p) noexcept {
+  while (p.done != p.sent && !p.log[p.done % kRing].open) ++p.done;
 }
 
 // A receiver may hold a message until it has received later ones, which need cells. It reads cells
@@ -58,9 +75,8 @@ void ShmTransport::pass_over_held(Peer& p) noexcept {
   while (p.sent - p.done == kRing && std::ranges::any_of(p.log, finished)) {
     Sent& held = p.log[p.done % kRing];
     if (!std::exchange(held.passed_over, true)) held.round = round_of(p.done);
-    p.out[p.done % kRing].seq.store(passed_over(p.sent++), std::memory_order_release);
-    do ++p.done;
-    while (!p.log[p.done % kRing].open);
+    ++p.done;
+    pass_over(p);
   }
 }
 
@@ -149,7 +165,7 @@ void ShmTransport::collect_acks(Peer& p) noexcept {
     if (s.slot >= 0) drop_slot(s.slot);
     if (s.report) complete(s.id);
   }
-  while (p.done != p.sent && !p.log[p.done % kRing].open) ++p.done;
+  skip_finished(p);
 }
 
 }  // namespace weft::shm

@@ -154,6 +154,8 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   void send_backlog(Peer& p) noexcept;
   Cell* next_cell(Peer& p) noexcept;
   void pass_over_held(Peer& p) noexcept;
+  void pass_over(Peer& p) noexcept;
+  void skip_finished(Peer& p) noexcept;
   void publish(Peer& p, Cell* cell, const Transfer& t, const Sent& sent) noexcept;
   Code agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
              std::size_t bytes) noexcept;

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #if __has_include("transport/shm/shm.h")
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -167,6 +169,127 @@ TEST(ShmSlots, OfHeldViewsLetTheMessagesBehindThemPass) {
       }
       ASSERT_TRUE(net.until([&] { return net[0].idle(); })) << "the views' sends are not complete";
     }
+  }
+}
+
+// The receiver stops polling where the sender passes a held view's cell over, and releases the
+// view. The sender uses the cell again before the receiver has looked at the lap that was passed
+// over.
+TEST(ShmSlots, OfAViewReleasedBeforeItsPassedCellIsReadAreUsedAgain) {
+  constexpr std::uint64_t kCells = 256;
+  Net net(maker("", "auto").make(2));
+  Buffer from(20);
+  from.fill(1);
+  std::deque<Buffer> into;
+  net[0].send(1, 0, from);
+  const auto lent = net[1].post(Transfer::Kind::kView, 0, 0, nullptr, 20);
+  for (std::uint64_t tag = 1; tag < kCells; ++tag) {
+    net[0].send(1, tag, from);
+    net[1].recv(0, tag, into.emplace_back(20));
+  }
+  const auto poll = [&](Rank r) {
+    for (std::uint64_t i = 0; i < 2 * kCells; ++i) net[r].poll();
+  };
+  poll(1);
+  ASSERT_EQ(net[1].open(), 0u);
+  net[0].send(1, kCells, from);  // in the cell behind the one that is passed over
+  poll(0);
+  EXPECT_TRUE(net[1].transport().views()->release(net[1].result(lent).token));
+  for (std::uint64_t tag = kCells + 1; tag < 3 * kCells; ++tag) {
+    net[0].send(1, tag, from);
+    net[0].poll();
+  }
+  for (std::uint64_t tag = kCells; tag < 3 * kCells; ++tag)
+    net[1].recv(0, tag, into.emplace_back(20));
+  ASSERT_TRUE(net.finish());
+  for (const Buffer& one : into) EXPECT_TRUE(has_pattern(one.data(), 20, 1));
+}
+
+// Acknowledgments count laps modulo 256. A view is held for as many laps; then a message in its
+// cell must not complete before its receiver has read it.
+TEST(ShmSlots, OfAViewHeldFor256LapsTakeOneAcknowledgmentForOneMessage) {
+  Net net(maker("", "auto").make(2));
+  Buffer from(5000, Memory::kAlloc), into(5000);
+  from.fill(1);
+  net[0].send(1, 0, from);
+  const auto lent = net[1].post(Transfer::Kind::kView, 0, 0, nullptr, from.bytes());
+  ASSERT_TRUE(net.until([&] { return net[1].done(lent); }));
+  std::uint64_t tag = 1;
+  const auto pass = [&](std::uint64_t messages) {
+    for (const std::uint64_t last = tag + messages; tag < last; ++tag) {
+      net[0].send(1, tag, from);
+      const auto got = net[1].recv(0, tag, into);
+      ASSERT_TRUE(net.until([&] { return net[1].done(got); })) << tag;
+    }
+  };
+  pass(256 * 255);  // a lap has 255 messages and the held cell
+  EXPECT_TRUE(net[1].transport().views()->release(net[1].result(lent).token));
+  ASSERT_TRUE(net.until([&] { return net[0].idle(); }));
+  for (int i = 0; i < 600; ++i, tag += 2) {
+    const auto first = net[0].send(1, tag, from), second = net[0].send(1, tag + 1, from);
+    net[1].recv(0, tag + 1, into);
+    ASSERT_TRUE(net.until([&] { return net[0].done(second); }));
+    ASSERT_FALSE(net[0].done(first)) << "message " << tag << " was not received";
+    net[1].recv(0, tag, into);
+    ASSERT_TRUE(net.finish());
+  }
+}
+
+// Each rank sends, receives, holds views, releases them and polls in an order drawn by seed.
+TEST(ShmSlots, OfRandomOrdersOfPollsAndReleasesCarryEveryMessage) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    Net net(maker("", "auto").make(2));
+    std::mt19937_64 random(seed);
+    Buffer from(5000, Memory::kAlloc);
+    from.fill(seed);
+    std::deque<Buffer> into;
+    std::vector<std::pair<std::uint64_t, std::size_t>> views;  // receives and their bytes
+    std::uint64_t sent = 0, received = 0;
+    const std::uint64_t hold = random() % 120, burst = 16 + random() % 300;
+    const auto release = [&](std::size_t which) {
+      const auto [id, bytes] = views[which];
+      if (!net[1].done(id)) return;
+      EXPECT_TRUE(has_pattern(net[1].result(id).view, bytes, seed)) << "seed " << seed;
+      EXPECT_TRUE(net[1].transport().views()->release(net[1].result(id).token));
+      views.erase(views.begin() + static_cast<std::ptrdiff_t>(which));
+    };
+    const auto bytes_of = [&](std::uint64_t tag) {
+      return std::array<std::size_t, 3>{20, 3000, 5000}[(tag * 7 + seed) % 3];
+    };
+    while (received < 20000) {
+      const std::uint64_t n = random() % burst;
+      switch (random() % 4) {
+        case 0:
+          for (std::uint64_t i = 0; i < n && sent < received + 2000; ++i, ++sent)
+            net[0].post(Transfer::Kind::kSend, 1, sent, from.data(), bytes_of(sent));
+          break;
+        case 1:
+          for (std::uint64_t i = 0; i < n && received < sent + 500; ++i, ++received) {
+            const std::size_t bytes = bytes_of(received);
+            if (views.size() < hold && random() % 8 == 0)
+              views.emplace_back(net[1].post(Transfer::Kind::kView, 0, received, nullptr, bytes),
+                                 bytes);
+            else
+              net[1].recv(0, received, into.emplace_back(bytes));
+          }
+          break;
+        case 2:
+          for (std::uint64_t i = 0; i < n % 8; ++i) net[random() % 2 ? 1 : 0].poll();
+          break;
+        default:
+          for (std::uint64_t i = 0; i < n % 8 && !views.empty(); ++i)
+            release(random() % views.size());
+      }
+    }
+    for (; sent < received; ++sent)
+      net[0].post(Transfer::Kind::kSend, 1, sent, from.data(), bytes_of(sent));
+    for (; received < sent; ++received)
+      net[1].recv(0, received, into.emplace_back(bytes_of(received)));
+    ASSERT_TRUE(net.until([&] { return net[1].idle(); })) << "seed " << seed;
+    while (!views.empty()) release(0);
+    ASSERT_TRUE(net.finish()) << "seed " << seed;
+    for (const Buffer& one : into)
+      ASSERT_TRUE(has_pattern(one.data(), one.bytes(), seed)) << "seed " << seed;
   }
 }
 
