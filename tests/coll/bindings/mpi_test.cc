@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -175,13 +176,15 @@ TEST_P(MpiPrograms, SeeWhatTheySeeWithoutWeft) {
   EXPECT_GT(calls_of(output, "MPI_Allgatherv_c").weft, 0) << output.text;
 }
 
-// The others wait for the rank that exits; the launcher ends them with its exit code.
+// The others wait for the rank that exits; the launcher ends them, and returns its exit code.
+// MPICH's launcher may instead return the SIGKILL with which it ended the others.
 TEST_P(MpiPrograms, EndAsWithoutWeft) {
   const bool openmpi = GetParam().name == "openmpi";
-  for (const auto& [how, code] : {std::pair("return", 7), std::pair("signal", openmpi ? 137 : 9)}) {
+  for (const auto& [how, codes] : {std::pair("return", openmpi ? std::set{7} : std::set{7, 9}),
+                                   std::pair("signal", std::set{openmpi ? 137 : 9})}) {
     const Output output = start(2, GetParam().program("programs"),
                                 {{"LD_PRELOAD", GetParam().library()}, {"PROGRAMS_END", how}});
-    EXPECT_EQ(output.exit_code, code) << how << "\n" << output.text;
+    EXPECT_TRUE(codes.contains(output.exit_code)) << how << "\n" << output.text;
     EXPECT_EQ(output.text.find("weft:"), std::string::npos) << output.text;
   }
 }
