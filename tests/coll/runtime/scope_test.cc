@@ -83,6 +83,15 @@ class Scope4 : public ::testing::TestWithParam<Setting> {
       return body(*world, half, across, notes_[spec.rank]);
     });
   }
+  // Before `stuck`, a rank's last messages from the killed rank may be lost with it.
+  void kill_once_all_wait(Rank killed) {
+    ASSERT_TRUE(Processes::wait_until(kScopeLimit, [&] {
+      for (Rank r = 0; r < 4; ++r)
+        if (!notes_[r].stuck) return false;
+      return true;
+    }));
+    processes_->signal(killed, SIGKILL);
+  }
   void expect_exact(Rank r) {
     EXPECT_FALSE(notes_[r].wrong) << "rank " << r;
     EXPECT_GE(notes_[r].rounds, kRounds) << "rank " << r << ": " << notes_[r].first;
@@ -144,10 +153,8 @@ TEST_P(Scope4, ADeadRankEndsItsCommunicatorsAndTheOthersShrinkLater) {
     Communicator all = world.world();
     Status s;
     for (int i = 0; s.ok() && i < 6; ++i) s = exact_round(i % 2 ? half : across, i, n);
-    if (me == 3) {
-      n.stuck = true;
-      for (;;) pause();  // until it is killed
-    }
+    n.stuck = true;
+    while (me == 3) pause();                        // until it is killed
     Communicator& ends = me == 2 ? half : across;   // of ranks 1 and 2: with rank 3
     Communicator& lives = me == 2 ? across : half;  // of rank 0: both
     if (me != 0) {
@@ -168,8 +175,7 @@ TEST_P(Scope4, ADeadRankEndsItsCommunicatorsAndTheOthersShrinkLater) {
     note(n.shrunk, s);
     return s.ok() && rest.size() == 3 ? 0 : 1;
   });
-  ASSERT_TRUE(Processes::wait_until(kScopeLimit, [&] { return notes_[3].stuck.load(); }));
-  processes_->signal(3, SIGKILL);
+  kill_once_all_wait(3);
   EXPECT_TRUE(processes_->wait(kScopeLimit)) << "a rank hangs";
   for (Rank r = 0; r < 3; ++r) {
     expect_exact(r);
@@ -191,12 +197,7 @@ TEST_P(Scope4, WithRank0AllEnd) {
     note(n.first, s);
     return 0;
   });
-  ASSERT_TRUE(Processes::wait_until(kScopeLimit, [&] {
-    for (Rank r = 0; r < 4; ++r)
-      if (!notes_[r].stuck) return false;
-    return true;
-  }));
-  processes_->signal(0, SIGKILL);
+  kill_once_all_wait(0);
   EXPECT_TRUE(processes_->wait(kScopeLimit)) << "a rank hangs";
   for (Rank r = 1; r < 4; ++r) EXPECT_THAT(std::string(notes_[r].first), HasSubstr("rank 0"));
 }
