@@ -126,6 +126,7 @@ void add_streams(EndSample& end, const std::vector<EndSample>& streams) {
 
 FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& receiver) {
   FlowSample s;
+  static_cast<Measured&>(s) = sender;
   s.flow = flow;
   // Use the receiver's clock: bytes that the sender's kernel accepted may not have arrived.
   const EndSample& counted =
@@ -135,18 +136,8 @@ FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& rece
   if (!receiver.window_gbps.empty() && sender.bytes > 0) s.sent_bytes = sender.bytes;
   s.window_gbps = counted.window_gbps;
   s.window_s = counted.window_s;
-  s.latency = sender.latency;
-  s.packets = sender.packets;
-  s.retransmits = sender.retransmits;
-  s.receiver_limited = sender.receiver_limited;
-  s.sender_limited = sender.sender_limited;
-  s.sender_idle = sender.sender_idle;
-  s.min_rtt_us = sender.min_rtt_us;
-  s.passed_mtu = sender.passed_mtu;
-  s.failed_mtu = sender.failed_mtu;
   if (receiver.arrived_rail) s.arrived_at = Port{flow.to.host, *receiver.arrived_rail};
-  s.streams = sender.streams;  // packets come from the sender, received bytes from the receiver
-  if (receiver.bytes > 0)
+  if (receiver.bytes > 0)  // packets come from the sender, received bytes from the receiver
     for (std::size_t i = 0; i < std::min(s.streams.size(), receiver.streams.size()); ++i)
       s.streams[i].bytes = receiver.streams[i].bytes;
   s.sender_starved = sender.starved;

@@ -36,21 +36,11 @@ struct EndOrder {
 };
 
 // Results of an end. The sender and the receiver each fill in what they know.
-struct EndSample {
+struct EndSample : Measured {
   int flow = 0;
   bool sends = false;
-  std::string error;  // empty: none
-  double seconds = 0;
-  std::uint64_t bytes = 0;
-  std::vector<double> window_gbps;
-  double window_s = 0;
-  std::optional<LatencySample> latency;
-  std::optional<std::uint64_t> packets, retransmits;
-  std::optional<double> receiver_limited, sender_limited, sender_idle, min_rtt_us;
-  std::optional<int> passed_mtu, failed_mtu;
   std::optional<int> arrived_rail;
   double starved = 0;
-  std::vector<StreamSample> streams;  // see FlowSample
 };
 nlohmann::ordered_json to_json(const EndOrder& order);
 EndOrder end_order_from_json(const nlohmann::ordered_json& json);

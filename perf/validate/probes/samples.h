@@ -61,17 +61,13 @@ struct StreamSample {
   std::optional<std::uint64_t> packets, retransmits;
 };
 
-// The result of a flow, joined from both ends.
-struct FlowSample {
-  int round = 0;  // index into Samples::rounds
-  Flow flow;
-  bool reached = true;  // bytes arrived; false: `error` has the reason
+// What one end of a flow measures, and also the flow joined from both ends.
+struct Measured {
   std::string error;  // verbatim from the operating system or provider: "connect: No route to host"
   double seconds = 0;
-  std::uint64_t bytes = 0;                  // received
-  std::optional<std::uint64_t> sent_bytes;  // counted by the sender, if both ends count
-  std::vector<double> window_gbps;          // of consecutive windows, without the start-up
-  double window_s = 0;                      // length of one window
+  std::uint64_t bytes = 0;          // received; of a sending end: sent
+  std::vector<double> window_gbps;  // of consecutive windows, without the start-up
+  double window_s = 0;              // length of one window
   std::optional<LatencySample> latency;
   // Packets and retransmits of this flow, if the transport counts them. Spurious retransmits, which
   // the receiver reported as duplicates, are not counted.
@@ -81,10 +77,18 @@ struct FlowSample {
   std::optional<double> sender_idle;  // fraction of time without data to send (TCP_INFO busy_time)
   std::optional<double> min_rtt_us;
   std::optional<int> passed_mtu,
-      failed_mtu;                  // bytes: largest that arrived, smallest that did not
-  std::optional<Port> arrived_at;  // kReach: the port at which the packet arrived
+      failed_mtu;  // bytes: largest that arrived, smallest that did not
   // Each stream's part of the sums above, for flows of several streams or with a label.
   std::vector<StreamSample> streams;
+};
+
+// The result of a flow, joined from both ends.
+struct FlowSample : Measured {
+  int round = 0;  // index into Samples::rounds
+  Flow flow;
+  bool reached = true;                      // bytes arrived; false: `error` has the reason
+  std::optional<std::uint64_t> sent_bytes;  // counted by the sender, if both ends count
+  std::optional<Port> arrived_at;           // kReach: the port at which the packet arrived
   // Fraction of the flow's time for which the tester's threads waited for a core (schedstat), at
   // each end.
   double sender_starved = 0, receiver_starved = 0;
