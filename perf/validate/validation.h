@@ -1,5 +1,5 @@
 // One run of `weft validate`, on every rank of the job: facts, probes, collectives, counters again;
-// then checks and report on rank 0. Defines the order; the other rooms do the work.
+// then checks and report on rank 0. Defines the order; other folders do the work.
 #pragma once
 
 #include <functional>
