@@ -14,7 +14,7 @@
 namespace weft::fabric {
 namespace {
 
-// The common value of all ports; nullopt if some differ or have none.
+// The common value of all ports; nullopt if values differ or a port has no value.
 template <typename Get>
 auto common(const Report& report, const Get& get) -> decltype(get(PortFacts{})) {
   decltype(get(PortFacts{})) value;

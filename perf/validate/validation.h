@@ -36,7 +36,7 @@ class Validation {
   // Adds the job's failure to the report, with the results so far on this rank.
   void fail(const Status& failure);
 
-  // On rank 0: why the baseline could not be used, such as another fleet; empty: it could.
+  // On rank 0: why the baseline is not usable, such as another fleet; empty: usable or none.
   const std::string& baseline_error() const { return baseline_error_; }
 
   const Report& report() const { return report_; }

@@ -23,7 +23,7 @@ constexpr double kPlanShare = 0.65;   // of the budget, for the planned rounds
 constexpr double kLatestPlan = 0.75;  // planned rounds that would end later are left out
 constexpr double kLatestRound = 0.9;  // leaves time for reports
 constexpr int kMostFurtherRounds = 150;
-constexpr int kFirstLabel = 100;  // of kRate flows; kEntropy uses smaller labels
+constexpr int kFirstLabel = 100;  // for kRate flows; kEntropy uses smaller labels
 
 class Conductor {
  public:
@@ -94,7 +94,7 @@ void Conductor::measure(Round round) {
   }
 }
 
-// Victims of a slow receiver need no further samples, except on paths that have no other sample.
+// Does not sample victims of a slow receiver again, except on paths without another sample.
 std::optional<Round> Conductor::next() const {
   const auto next_of = [&](const Samples& samples) {
     return next_round(fabric_.hosts(), samples, done_.causes, thresholds_, fabric_.most_flows());

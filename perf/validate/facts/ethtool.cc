@@ -149,7 +149,7 @@ void take_module(std::span<const std::uint8_t> memory, Readings& gauges) {
   constexpr std::size_t kTemperature = 22, kPower = 34, kLanes = 4, kPage3 = 512;
   constexpr std::size_t kHotAlarm = kPage3, kLowPowerAlarm = kPage3 + 50;
   const auto word = [&](std::size_t at) { return memory[at] << 8 | memory[at + 1]; };
-  if (memory.size() < kPower + 2 * kLanes || word(kTemperature) == 0) return;  // copper
+  if (memory.size() < kPower + 2 * kLanes || word(kTemperature) == 0) return;  // copper cable
   const auto put = [&](const char* name, int value) {
     gauges[name] = {ReadingState::kValue, static_cast<std::uint64_t>(value)};
   };

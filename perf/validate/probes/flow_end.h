@@ -1,5 +1,4 @@
-// One end of a flow, on the host of the port. This file does not depend on rounds, other flows or
-// good rates.
+// One end of a flow, on the host of the port. Does not depend on rounds, other flows or good rates.
 //
 // Both ends: offer() -> exchange -> connect() -> a barrier over all agents -> run(). No call
 // throws: errors are in EndSample::error. Each end runs in its own thread.
