@@ -1,4 +1,4 @@
-// Parses and formats sizes in bytes. This file does not depend on which flags take them.
+// Parses and formats sizes in bytes. Does not depend on any flag.
 #include "perf/cli/bytes.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kUnits = "KMGT";
-// A process's address space (128 TiB): the product with a number of ranks still fits 64 bits.
+// A process's address space (128 TiB). Multiplied by a number of ranks, it still fits 64 bits.
 constexpr std::uint64_t kMost = std::uint64_t{128} << 40;
 
 }  // namespace

@@ -25,8 +25,8 @@
 
 namespace {
 
-// If a standard stream is closed, the next file or socket would get its descriptor, and output
-// would be written there.
+// If a standard stream is closed, the next file or socket would get the stream's descriptor and its
+// output.
 void open_missing_streams() {
   for (int fd = 0; fd <= 2; ++fd) {
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDWR);

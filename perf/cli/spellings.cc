@@ -15,10 +15,10 @@
 namespace weft {
 namespace {
 
-// How a command handles an option that it does not have.
+// How a command handles another tool's option.
 enum class Way {
-  kAnswered,     // an error that says what to type
-  kTaken,        // replaced by `here`, which means the same
+  kAnswered,     // an error with the equivalent
+  kTaken,        // replaced by `here`
   kIgnored,      // dropped with its value, with a warning
   kFlagIgnored,  // dropped with a warning; has no value
 };
@@ -221,7 +221,7 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
-// Letters that `weft perf COLLECTIVE` has because nccl-tests has them.
+// Letters of `weft perf COLLECTIVE` that come from nccl-tests.
 constexpr std::string_view kOfNcclTests = "iIKmazuSMJTR";
 
 }  // namespace

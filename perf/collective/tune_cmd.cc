@@ -234,7 +234,7 @@ std::string folder_of_profiles() {
   return folder;
 }
 
-// Identifies the state of each profile: profiles are replaced by new files.
+// Identifies the state of each profile; weft replaces profiles by new files.
 using Profiles = std::map<std::string, std::tuple<ino_t, time_t, long>>;
 Profiles profiles_in(const std::string& folder) {
   Profiles all;

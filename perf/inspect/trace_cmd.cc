@@ -129,7 +129,7 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
   file.close();
   if (!file) {
     const int error = errno;
-    // Remove a partial file, which could pass for a trace, but not a device.
+    // Remove a partial file, which looks like a trace. Do not remove a device.
     std::error_code ignored;
     if (std::filesystem::is_regular_file(to, ignored)) std::filesystem::remove(to, ignored);
     throw Error(fmt::format("cannot write {}: {}; make room, or name another file with --out", to,

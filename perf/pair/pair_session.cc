@@ -72,7 +72,7 @@ class PairSession {
     // Last, so that errors of this end do not wait for the other end.
     JobSpec spec = launched_ ? job_from_environment() : client_or_server(o_);
     if (spec.size < 2) throw UsageError("one rank has no peer to send to: start two or more");
-    // The other end may send nothing while a size is measured.
+    // While a size is measured, the other end may send no control message.
     spec.timeout = std::chrono::milliseconds(1000 * o_.limit_s + o_.timeout_ms);
     const auto end = std::chrono::steady_clock::now() + spec.timeout;
     try {

@@ -1,4 +1,5 @@
-// `weft explain COLLECTIVE`: shows the chosen algorithm and why, its predicted time, and its steps.
+// `weft explain COLLECTIVE`: shows the chosen algorithm, the reason, the predicted time, and the
+// steps.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// Joins the files of a job into one trace. This file does not depend on file formats or on time.
+// Joins the files of a job into one trace. Does not depend on file formats or on time.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +23,8 @@ bool same(const TraceNode& a, const TraceNode& b) {
   return all(a) == all(b);
 }
 
-// Assigns a rank to every file: either all files state theirs, or they are numbered in order.
+// Assigns a rank to every file: either every file states its rank, or the files are numbered in
+// order.
 void number_files(std::vector<RankTrace>& files) {
   std::set<int> seen;
   const bool said = std::ranges::all_of(files, [](const RankTrace& f) { return f.rank >= 0; });

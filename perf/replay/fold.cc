@@ -1,4 +1,4 @@
-// Folds a trace onto fewer ranks. This file does not depend on a fabric.
+// Folds a trace onto fewer ranks. Does not depend on a fabric.
 #include "perf/replay/fold.h"
 
 #include <fmt/format.h>

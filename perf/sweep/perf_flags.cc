@@ -255,7 +255,7 @@ PerfPlan plan_of(const PerfFlags& flags) {
   } else if (flags.root >= 0) {
     plan.roots = {flags.root};
   }
-  // `all` skips undefined combinations; a named one is an error.
+  // `all` skips undefined combinations; a combination named by the user is an error.
   if (plan.types.size() == 1 && plan.ops.size() == 1 && !defined(plan.ops[0], plan.types[0]))
     throw Error(fmt::format("-o {}: not defined for {}", name(plan.ops[0]), name(plan.types[0])));
   if (flags.compress != "none") {

@@ -8,14 +8,14 @@
 namespace weft::train {
 namespace {
 
-// Returns the options of the checkpoint's run. Options that it does not contain (all, if it was not
-// a GPT run) are those of `mine`.
+// Returns the options of the checkpoint's run. Options that the checkpoint lacks (all, if it was
+// not a GPT run) are copied from `mine`.
 TrainOptions options_of(const Checkpoint& c, const TrainOptions& mine) {
   const bool there = c.extra.is_object() && c.extra.contains("options");
   return there ? with_described(mine, c.extra.at("options").get<std::string>()) : mine;
 }
 
-// Returns why this checkpoint cannot resume with these options; empty: it can.
+// Returns why a run with these options cannot resume from this checkpoint; empty: it can.
 std::string refusal(const Checkpoint& c, const TrainOptions& options) {
   const bool adam = options_of(c, options).optimizer.adam;
   if (adam == options.optimizer.adam) return "";

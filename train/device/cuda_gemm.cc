@@ -1,8 +1,8 @@
-// Matrix products with cuBLASLt. This file is independent of operators.
+// Matrix products with cuBLASLt. Does not depend on operators.
 //
-// The library is loaded with the first product, so that a program built with CUDA also runs without
-// it. Each thread caches the description (types, sizes, alignment) and the selected algorithm of
-// each product, since every step repeats the same products.
+// The first product loads the library, so that a program built with CUDA also runs without it. Each
+// thread caches the description (types, sizes, alignment) and the selected algorithm of each
+// product, since every step repeats the same products.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -127,7 +127,7 @@ Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const
 }
 
 // The smallest place that all these ways cross: a path, an end, or the side with fewer ends, whose
-// switch has a bad link to the other side. If neither side has fewer ends: all paths.
+// switch has a bad link to the other side. If neither side is clearly smaller: all paths.
 std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& graded,
                              const std::vector<Way>& ways) {
   if (ways.empty()) return {};
