@@ -1,7 +1,6 @@
-// `weft doctor`: shows the current call of each rank of running jobs, and the rank for which it
-// waits. Runs outside of the jobs: finds the recorders of this user's jobs through /proc, queries
-// the control plane of each job for the state of all ranks, and reads the recorders of this host
-// directly.
+// `weft doctor`: shows each rank's call in running jobs, and the rank for which it waits. Runs
+// outside of the jobs: finds the recorders of this user's jobs through /proc, queries the control
+// plane of each job for the state of all ranks, and reads the recorders of this host directly.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>

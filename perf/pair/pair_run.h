@@ -58,8 +58,7 @@ struct StreamResult {
 StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRole& role, Job& job);
 
 // Runs `turns` round trips from turn `first` on, and returns their total time in seconds. The
-// starting end adds the time of each round trip except the first to `times`: whole for reads,
-// otherwise half.
+// starting end adds each round trip's time except the first to `times`: whole for reads, else half.
 double run_ping_pong(PairLink& link, const PairOptions& options, const PairRole& role,
                      std::uint64_t first, std::uint64_t turns, Histogram& times, Job& job);
 

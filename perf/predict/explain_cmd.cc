@@ -1,5 +1,4 @@
-// `weft explain COLLECTIVE`: shows the chosen algorithm, the reason, the predicted time, and the
-// steps.
+// `weft explain COLLECTIVE`: shows the chosen algorithm, why, the predicted time, the steps.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -23,8 +23,7 @@ bool same(const TraceNode& a, const TraceNode& b) {
   return all(a) == all(b);
 }
 
-// Assigns a rank to every file: either every file states its rank, or the files are numbered in
-// order.
+// Assigns a rank to every file: every file states its rank, or files are numbered in order.
 void number_files(std::vector<RankTrace>& files) {
   std::set<int> seen;
   const bool said = std::ranges::all_of(files, [](const RankTrace& f) { return f.rank >= 0; });

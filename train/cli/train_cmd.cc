@@ -24,8 +24,7 @@ namespace weft {
 namespace {
 
 // OpenBLAS up to 0.3.21 does not recognize new AMD processors and uses only half of their vector
-// width. Ranks that this process starts load OpenBLAS again. Does not override the user's
-// OPENBLAS_CORETYPE.
+// width. Affects ranks that this process starts. Keeps a user's OPENBLAS_CORETYPE.
 void prefer_wide_products() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -36,8 +35,7 @@ void prefer_wide_products() {
 #endif
 }
 
-// Derives the size of the mesh from the size of the job, or vice versa, if one of them is not
-// given.
+// Derives the mesh's size from the job's size, or vice versa, if only one is given.
 void complete(TrainFlags& flags, bool dp_given) {
   auto& mesh = flags.options.mesh;
   const int others = mesh.tensor * mesh.pipeline;

@@ -169,8 +169,7 @@ void* DeviceContext::product_scratch() {
 
 PinnedMemory DeviceContext::pinned(std::size_t bytes) {
   reclaim_uploads();
-  // Powers of two from a page up to 1 MB, then whole megabytes: few sizes, so that blocks are
-  // reused.
+  // Powers of two from a page to 1 MB, then whole megabytes: few sizes, to reuse blocks.
   constexpr std::size_t kLarge = std::size_t{1} << 20;
   std::size_t size = 4096;
   while (size < bytes && size < kLarge) size *= 2;

@@ -1,4 +1,4 @@
-// The out-of-memory error. This file is independent of tensors.
+// The out-of-memory error. Does not depend on tensors.
 #include "train/operators/memory.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The unnamed file of offloads. This file is independent of tensors.
+// The unnamed file of offloads. Does not depend on tensors.
 #include "train/operators/offload.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Known models, and the formulas of model_facts.h. This file is independent of the cluster.
+// Known models, and the formulas of model_facts.h. Does not depend on the cluster.
 #include "train/plan/model_facts.h"
 
 #include <fmt/format.h>

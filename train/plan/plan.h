@@ -1,6 +1,5 @@
-// The planner: predicts which layouts of a model fit a cluster, the time of a step in each, and
-// which known mistakes a layout has. It uses formulas and the pipeline simulator, and measures
-// nothing.
+// The planner: predicts which layouts of a model fit a cluster, and each layout's step time and
+// known mistakes. It uses formulas and the pipeline simulator, and measures nothing.
 #pragma once
 
 #include <string>
@@ -92,7 +91,7 @@ struct Plan {
   Cluster cluster;
   Wanted wanted;
   std::vector<Layout> layouts;  // the best fitting layout of each tp x pp x dp, fastest first
-  std::vector<Layout> closest;  // if no layout fits: the one with the least memory
+  std::vector<Layout> closest;  // if no layout fits: the layout with the least memory
   int considered = 0, fitting = 0;
   std::string advice;                 // the recommended strategy and its reason
   std::vector<std::string> warnings;  // with numbers

@@ -1,4 +1,4 @@
-// The server's update and a worker's step. This file is independent of layers.
+// The server's update and a worker's step. Does not depend on layers.
 #include "train/server/async_server.h"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 // A simulated fabric in virtual time, as a Transport.
 //
 // The engine runs on it without changes. The fabric is a deterministic test bed (delays, reordering
-// and failures by seed) and predicts the time of a schedule. It models links, ports and cores,
-// independent of collectives. Only one thread may use a fabric and its endpoints.
+// and failures by seed) and predicts the time of a schedule. It models links, ports and cores, and
+// does not depend on collectives. Only one thread may use a fabric and its endpoints.
 //
 // The model: a small (eager) message leaves when the send is posted, a larger message when the
 // receive is posted as well. A message passes the sender's tx port, the spine if it changes rails,

@@ -197,7 +197,7 @@ void TcpTransport::drop_kept(ShortOnes& s, Kept& k) {
   --s.open;
 }
 
-// Retransmits each unacknowledged datagram over the connection; without `all`, only the ones that
+// Retransmits each unacknowledged datagram over the connection; without `all`, only datagrams that
 // were already unacknowledged at the previous check.
 void TcpTransport::repeat(Peer& peer, bool all) {
   ShortOnes& s = peer.short_ones;

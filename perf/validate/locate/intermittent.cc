@@ -160,8 +160,7 @@ void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
 }
 
 // Drops places that are slow or lose packets in nearly every sample: these are not intermittent,
-// and their samples say nothing about their partners. Repeats of a labeled flow are correlated; the
-// first counts.
+// nor evidence against their partners. Repeats of a labeled flow are correlated; the first counts.
 void Watcher::drop_steady() {
   const double slow = -std::log(thresholds_.warn_rate) / 2;
   struct Looks {

@@ -76,9 +76,8 @@ bool says_little(const FlowSample& sample, bool declared) {
   return declared || sample.receiver_limited ? held_up(sample) : starved(sample);
 }
 
-// The level beyond which noise alone makes no flow slow. Estimates noise from the faster half,
-// since collisions only slow flows; from the faster quarter if more than half of the flows
-// collided.
+// The level beyond which noise alone makes no flow slow. Uses the faster half, since collisions
+// only slow flows, or the faster quarter if most flows collided.
 double beyond_noise_of_all(const std::vector<Observation>& observations) {
   constexpr double kSigmas = 3, kLeastSigma = 0.01;
   constexpr double kShared = 0.4;    // two flows on a link get half each: log 2, with noise
