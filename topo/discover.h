@@ -51,7 +51,7 @@ struct PortChoice {
 PortChoice choose_ports(const HostDescription& host);
 
 // Returns the rails of this host: the devices of WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") if
-// set, in that order; otherwise those of choose_ports(). A name may have a rate in Gb/s,
+// set, in that order; otherwise the rails of choose_ports(). A name may have a rate in Gb/s,
 // "rail0:0.4,rail1:0.4", for shaped or virtual links whose rate the kernel does not report. If
 // WEFT_RAILS contains an unknown device or an invalid rate, throws Error with the value and the
 // devices of the host.

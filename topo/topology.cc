@@ -22,7 +22,7 @@ std::string names(const std::vector<Nic>& rails) {
   return fmt::format("{}", fmt::join(result, ","));
 }
 
-// Sorts the rails into the order of the keys in `reference`; unknown rails come last.
+// Sorts the rails into the order of the keys in `reference`; unknown rails are last.
 template <typename Key>
 void reorder(std::vector<Nic>& rails, const std::vector<std::string>& reference, Key key) {
   std::unordered_map<std::string, std::size_t> position;

@@ -9,7 +9,7 @@
 
 namespace weft::train {
 
-// The results of one step. Seconds and bytes are those of this rank.
+// The results of one step. Seconds and bytes of this rank.
 struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
@@ -26,7 +26,7 @@ struct StepReport {
   std::vector<double> busy_seconds;  // of each rank, without its waits
   double bubble = 0;                 // share of time in which the ranks of this pipeline were idle
   std::uint64_t offloaded = 0;       // bytes written by offloads and read back
-  AxisBytes sent;  // bytes sent, without those of loss and norm; needs count_bytes
+  AxisBytes sent;                    // bytes sent, except for loss and norm; needs count_bytes
   double communication_share() const {
     return (tensor_seconds + pipeline_seconds + exposed_seconds) / seconds;
   }

@@ -221,7 +221,7 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
-// Letters of `weft perf COLLECTIVE` that come from nccl-tests.
+// Letters of `weft perf COLLECTIVE` that exist for nccl-tests' scripts.
 constexpr std::string_view kOfNcclTests = "iIKmazuSMJTR";
 
 }  // namespace

@@ -44,7 +44,7 @@ struct Arguments {
 
 struct FoundJob {
   std::uint64_t id = 0;
-  std::vector<int> pids;                             // processes with one of its books open
+  std::vector<int> pids;                             // processes with an open book of the job
   std::map<ino_t, std::unique_ptr<BookView>> books;  // on this machine; usually one
 };
 

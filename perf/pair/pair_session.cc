@@ -48,7 +48,7 @@ using Rounds = std::vector<std::vector<RankPair>>;
 
 constexpr int kWarmUp = 10;  // round trips
 // Target duration of a batch of round trips, after which ranks synchronize and check the time. -D
-// overruns by up to one batch, which may take much longer than the one before on a busy machine.
+// overruns by up to one batch, which may be much longer than earlier batches on a busy machine.
 constexpr double kBatchSeconds = 0.1;
 
 class PairSession {

@@ -12,7 +12,7 @@
 namespace weft::replay {
 namespace {
 
-// Calls whose simulation would take longer use the cost model. The estimate is that of `weft sim`:
+// Calls whose simulation would take longer use the cost model. The estimate is like `weft sim`'s:
 // CPU time per message and per chunk of a rank.
 constexpr double kLongest_s = 2, kMessage_s = 2e-6, kChunk_s = 0.05e-6, kStep_s = 0.4e-6;
 

@@ -87,7 +87,7 @@ struct JobTrace {
   const Program& program(Rank r) const {
     return programs[static_cast<std::size_t>(program_of[static_cast<std::size_t>(r)])];
   }
-  // Whether all ranks have the same program without messages, so that one represents all.
+  // Whether all ranks have the same program without messages, so that one rank represents all.
   bool alike() const;
   // Whether the trace has neither a call nor a computation that takes time.
   bool empty() const;

@@ -126,7 +126,7 @@ class VirtualPlay {
     }
   };
   // Identifies a call: a list of a group, or the sender, receiver and tag of a message; and the
-  // index of the call among those of the list or message.
+  // index of the call among the calls of the list or message.
   using Place = std::tuple<const void*, Rank, Rank, std::int64_t, int>;
   // A call that only some of its ranks have posted.
   struct Waiting {

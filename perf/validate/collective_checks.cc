@@ -161,7 +161,7 @@ std::vector<Case> validation_cases(Collective collective, int nranks) {
     Case c{collective, type, op};
     const std::size_t k = cases.size();
     c.count = std::clamp<std::size_t>(kMostOfBuffer / size_of(type) / blocks, 1, count);
-    // The periods of in_place and root differ from that of the two alternating buffers.
+    // The periods of in_place and root differ from the period of the two buffers.
     c.in_place = collective != Collective::kSendRecv && k % 4 >= 2;
     c.root = rooted(collective) && k % 3 == 2 ? nranks - 1 : 0;
     cases.push_back(c);

@@ -1,6 +1,6 @@
 // A mutex and its lock, annotated so that clang proves at compile time (-Wthread-safety) which data
-// a mutex guards and which functions require it. No effect with other compilers. The macros are
-// those of https://clang.llvm.org/docs/ThreadSafetyAnalysis.html.
+// a mutex guards and which functions require it. No effect with other compilers. Macros:
+// https://clang.llvm.org/docs/ThreadSafetyAnalysis.html.
 #pragma once
 
 #include <mutex>

@@ -21,7 +21,7 @@
 namespace weft::train {
 
 struct CheckpointOptions {
-  int keep = 2;  // committed checkpoints to keep; a save removes older and interrupted ones
+  int keep = 2;  // committed checkpoints to keep; a save removes older and interrupted checkpoints
   // For tests: a save calls this at each point where a rank may fail.
   std::function<void(const char* point)> at_point = {};
 };
@@ -42,10 +42,10 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
                            const std::vector<TensorPart<T>>& pieces,
                            const nlohmann::json& extra = {}, const CheckpointOptions& options = {});
 
-// Collective. Fills the pieces of all ranks from the newest checkpoint, or from that of one step
-// (step >= 0), written by any number and layout of ranks; float and double convert. If a file is
-// missing, short or damaged, the previous checkpoint loads and left_out has the error. Throws Error
-// on every rank if no complete checkpoint is found, or a tensor is missing or has another shape.
+// Collective. Fills the pieces of all ranks from the newest checkpoint, or from one step's (step >=
+// 0), written by any number and layout of ranks; float and double convert. If a file is missing,
+// short or damaged, the previous checkpoint loads and left_out has the error. Throws Error on every
+// rank if no complete checkpoint is found, or a tensor is missing or has another shape.
 // accept(checkpoint) runs before tensors are read; its exception becomes the Error of every rank.
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,

@@ -75,8 +75,8 @@ Actions one_f_one_b(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, f
 // than p, and the previous ranks receive gradients sooner.
 Actions zero_bubble(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, true); }
 
-// The k-th forward pass of a rank: p micro-batches go through its first stage, then the same p
-// through its second, and so on; backward from the last stage.
+// The k-th forward pass of a rank: p micro-batches pass its first stage, then the same p
+// micro-batches its second stage, and so on; the backward pass starts at the last stage.
 Actions interleaved(const PipelineShape& x, Rank r) {
   Order o(false);
   const int p = x.ranks, v = x.chunks, total = x.microbatches * v;

@@ -83,7 +83,7 @@ struct Layout {
 };
 
 // Computes a layout's memory and time. Rank order is tp, dp, pp: tensor parallelism inside the
-// host, then data parallelism, then the pipeline. Memory and bytes match those of weft train.
+// host, then data parallelism, then the pipeline. Memory and bytes equal weft train's.
 Layout predict(const ModelShape& model, const Cluster& cluster, Layout layout);
 
 struct Plan {

@@ -131,7 +131,7 @@ class BootstrapClient {
     }
   }
 
-  // Serves all attempts once; returns the one that rank 0 accepted.
+  // Serves all attempts once; returns the attempt that rank 0 accepted.
   Attempt* wait(Clock::time_point now) {
     std::vector<pollfd> polled;
     std::vector<Attempt*> order;

@@ -34,7 +34,7 @@ T once(const T& word) noexcept {
 
 }  // namespace
 
-// Whether the arrived message is the one that the receive expects.
+// Whether the arrived message matches the receive.
 Code ShmTransport::agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
                          std::size_t bytes) noexcept {
   if (bytes == t.bytes && sign == (t.head ? t.head->sign : 0)) [[likely]]

@@ -83,7 +83,7 @@ struct SimFabricOptions {
   double delay_us_max = 0;         // maximum extra delay of a message
   bool reorder = false;            // delays may reorder the messages of a pair
   std::vector<SimFailure> failures;
-  std::uint64_t lose_message = 0;  // the one message to lose, numbered by departure from 1 (0:
+  std::uint64_t lose_message = 0;  // the message to lose, numbered by departure from 1 (0:
                                    // none); only its two transfers fail
   // True: messages are delayed without an error while a link is down (as on TCP). False: the link
   // drops them and their transfers fail (as on verbs).

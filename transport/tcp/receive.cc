@@ -165,7 +165,7 @@ void TcpTransport::begin(Peer& peer) {
       peer.into = u->kept.data.data();
       peer.to_unexpected = u;
     }
-  }  // else the rest of a message whose receive was cancelled
+  }  // otherwise the rest of a message with a cancelled receive
 }
 
 // Buffers an unexpected message or announcement. Returns nullptr if the limit is exceeded.

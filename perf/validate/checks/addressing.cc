@@ -68,7 +68,7 @@ Judged mtu(const Check& check, const Observed& observed) {
   static constexpr std::array<std::string_view, 1> kOversize = {"eth.rx_oversize_pkts_phy"};
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     const Where where = at_port(host, port);
-    // The MTU of an IPoIB interface is not that of the InfiniBand port.
+    // The MTU of an IPoIB interface differs from the InfiniBand port's MTU.
     const bool has_mtu = port.mtu && !is_infiniband(port);
     if (has_mtu) interfaces[port.rail].push_back({where, fmt::format("{}", *port.mtu)});
     if (port.active_mtu) ports[port.rail].push_back({where, fmt::format("{}", *port.active_mtu)});

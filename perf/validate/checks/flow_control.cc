@@ -162,7 +162,7 @@ Judged pause_time(const Check& check, const Observed& observed) {
       const double share = std::max(0.0, *paused - load.contended_s) / std::max(seconds, 0.001);
       const double limit = idle ? limits.idle_pause : limits.loaded_pause;
       if (share <= limit) continue;
-      // A port sends pause if it cannot keep up with what it receives.
+      // A port sends pause if it cannot keep up with arriving packets.
       Finding& finding = findings.emplace_back(make_finding(
           check, at_port(host, port, sends ? Direction::kReceive : Direction::kTransmit)));
       set_number(finding, Unit::kShare, std::min(1.0, share), limit);

@@ -209,7 +209,7 @@ Judged latency(const Check& check, const Observed& observed) {
   return all;
 }
 
-constexpr double kLeastTailUs = 100;   // shorter ones are due to schedulers
+constexpr double kLeastTailUs = 100;   // schedulers cause shorter tails
 constexpr double kMostTimesFleet = 5;  // p99 / p50 of a host relative to the fleet's median
 
 Judged latency_tail(const Check& check, const Observed& observed) {

@@ -1,4 +1,4 @@
-// Chooses partners for suspected ends, and counts what is known of both.
+// Chooses partners for suspected ends, and counts the samples of both.
 #include "perf/validate/conduct/chooser.h"
 
 #include <algorithm>

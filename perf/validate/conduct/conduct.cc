@@ -73,7 +73,7 @@ class Conductor {
   const EachMinute& each_minute_;
   double start_s_;
   int minutes_ = 0;        // reported
-  double overhead_s_ = 0;  // per round, the longest of recent ones
+  double overhead_s_ = 0;  // per round: the longest of recent rounds
   int label_ = kFirstLabel;
   Conducted done_;
 };

@@ -76,7 +76,7 @@ std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples,
 // Losses per packet in a healthy fabric.
 double background_loss(const Thresholds& thresholds);
 // Whether a quarter of the flows at full speed lose no packets, on at least one rail: then full
-// speed alone causes no losses, and losses of such flows count like those of paced flows.
+// speed alone causes no losses, and losses of such flows count like losses of paced flows.
 bool clean_at_full_speed(const Shape& shape, const std::vector<Observation>& full,
                          const Thresholds& thresholds);
 // Flows through which nothing arrived, not even small packets.

@@ -145,7 +145,7 @@ FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& rece
   s.passed_mtu = sender.passed_mtu;
   s.failed_mtu = sender.failed_mtu;
   if (receiver.arrived_rail) s.arrived_at = Port{flow.to.host, *receiver.arrived_rail};
-  s.streams = sender.streams;  // packets come from the sender, received bytes from the receiver
+  s.streams = sender.streams;  // the sender counts packets, the receiver counts received bytes
   if (receiver.bytes > 0)
     for (std::size_t i = 0; i < std::min(s.streams.size(), receiver.streams.size()); ++i)
       s.streams[i].bytes = receiver.streams[i].bytes;

@@ -332,8 +332,8 @@ double fit_in(std::vector<Stage>& stages, double budget_s, Plan& plan) {
   return left;
 }
 
-// Orders the pieces by stage and distributes those of `spread` stages evenly among them, but after
-// the probes that need an idle network.
+// Orders the pieces by stage. Distributes the pieces of `spread` stages evenly, but after the
+// probes that need an idle network.
 std::vector<Piece> in_order(std::vector<Stage>& stages) {
   std::vector<Piece> all, pieces, spread;
   for (Stage& stage : stages) {

@@ -36,7 +36,7 @@ struct Report {
   std::string started;  // ISO 8601, UTC
   std::string version;
   double seconds = 0, budget_s = 0;
-  bool emulated = false;  // hosts share a kernel: rates are not those of a real fabric
+  bool emulated = false;  // hosts share a kernel: rates differ from a real fabric's
   bool simulated = false;
   std::string transport;     // transport of the probes: "tcp", "verbs"
   double declared_gbps = 0;  // rate of a rail, by --rail-gbps; 0: not declared

@@ -1,4 +1,4 @@
-// One screen for a terminal: the verdict, the ordered causes, and what was checked or not.
+// One screen for a terminal: the verdict, the ordered causes, and the coverage.
 #include <fmt/format.h>
 
 #include <algorithm>
