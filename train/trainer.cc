@@ -72,7 +72,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   if (all > static_cast<Index>(std::numeric_limits<int>::max()))
     throw UsageError(
         fmt::format("--batch {} with --micro-batch {}: {} micro-batches are more than "
-                    "can be counted; take a larger --micro-batch",
+                    "can be counted; use a larger --micro-batch",
                     options.batch, options.micro_batch, all));
   micro_batches_ = static_cast<int>(all / replicas);
 

@@ -66,10 +66,9 @@ std::vector<std::uint64_t> size_ladder(std::uint64_t begin, std::uint64_t end, s
   if (step == 0 && factor < 2)
     throw Error(fmt::format("-f {}: the factor between sizes is at least 2", factor));
   if (step > 0 && (end - begin) / step >= kMostSizes)
-    throw Error(
-        fmt::format("-i {}: {} sizes from {} to {}, and {} are the most; take a larger step",
-                    format_bytes(step), (end - begin) / step + 1, format_bytes(begin),
-                    format_bytes(end), kMostSizes));
+    throw Error(fmt::format("-i {}: {} sizes from {} to {}, and {} are the most; use a larger step",
+                            format_bytes(step), (end - begin) / step + 1, format_bytes(begin),
+                            format_bytes(end), kMostSizes));
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t size = begin;;) {
     sizes.push_back(size);

@@ -124,7 +124,7 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
                ? fmt::format("say which: {}", fmt::join(names, ", "))
                : no_command(*command, extras[0]);
   }
-  return fmt::format("{}: {} ({} --help tells all)", name, what, name);
+  return fmt::format("{}: {} (see {} --help)", name, what, name);
 }
 
 void refuse_what_is_not_finite(CLI::App& app) {

@@ -397,8 +397,9 @@ Rounds choose_pairs(const std::string& pairs, std::uint64_t seed, const Topology
 int run_pairs(const PairOptions& options) {
   check(options);
   if (!options.server.empty() && launched())
-    throw Error(fmt::format("server {}: the ranks of a launched job find each other; leave it out",
-                            options.server));
+    throw Error(
+        fmt::format("server {}: the ranks of a launched job connect by themselves; leave it out",
+                    options.server));
   return PairSession(options).run();
 }
 

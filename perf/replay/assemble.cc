@@ -167,7 +167,8 @@ class GroupTable {
 
 int believed(const std::string& file, int ranks) {
   if (ranks <= kMostRanks) return ranks;
-  throw Error(fmt::format("{}: a job of {} ranks: weft takes up to {}", file, ranks, kMostRanks));
+  throw Error(
+      fmt::format("{}: a job of {} ranks: weft supports up to {}", file, ranks, kMostRanks));
 }
 
 int ranks_of(const std::vector<RankTrace>& files, int asked) {

@@ -98,7 +98,7 @@ void cut_messages(JobTrace& trace, std::uint64_t most) {
   if (cut > 0)
     trace.notes.push_back(
         fmt::format("{} calls are of more than {} bytes and are played in that "
-                    "size; --most-bytes says otherwise",
+                    "size; --most-bytes changes it",
                     cut, format_bytes(most)));
 }
 

@@ -86,7 +86,7 @@ std::vector<std::string> differences(const Checkpoint& from, const TrainOptions&
              fmt::format("the learning rate goes from {:.3g} to {:.3g}", was, is));
   if (options.loss_scale > 0 && theirs.loss_scale > 0)
     differ("loss-scale", options.loss_scale, theirs.loss_scale,
-           "it goes on with the scale that this one had reached");
+           "it continues with the scale of the checkpoint");
   // Files contain floats also for 16-bit weights, so only this entry shows the type.
   if (from.extra.is_object()) differ("type", type, from.extra.value("type", type), kOtherCurve);
   if (from.extra.is_object() && from.extra.contains("text")) {

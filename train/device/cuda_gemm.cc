@@ -78,7 +78,7 @@ std::string describe(const DeviceGemm& g) {
 }
 void check(cublasStatus_t status, const char* call, const DeviceGemm& g) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(fmt::format("{} for {}: cuBLAS status {}; CUBLASLT_LOG_LEVEL=2 says more", call,
+  throw Error(fmt::format("{} for {}: cuBLAS status {}; CUBLASLT_LOG_LEVEL=2 logs details", call,
                           describe(g), static_cast<int>(status)));
 }
 
@@ -161,7 +161,7 @@ Plan make_plan(const Library& l, cublasLtHandle_t handle, const DeviceGemm& g,
   l.free_preference(preference);
   check(status, "cublasLtMatmulAlgoGetHeuristic", g);
   if (found == 0 || chosen.state != CUBLAS_STATUS_SUCCESS)
-    throw Error(fmt::format("cuBLASLt knows no way to multiply {}; try another shape or type",
+    throw Error(fmt::format("cuBLASLt has no algorithm to multiply {}; try another shape or type",
                             describe(g)));
   plan.way = chosen.algo;
   return plan;

@@ -215,7 +215,7 @@ PipelineSchedule make_pipeline_schedule(std::string_view name, const PipelineSha
   const bool many = name == "interleaved";
   if (!many && shape.chunks > 1)
     throw Error(fmt::format(
-        "schedule {} has one stage per rank, not {}: take interleaved, or 1 stage per rank", name,
+        "schedule {} has one stage per rank, not {}: use interleaved, or 1 stage per rank", name,
         shape.chunks));
   if (many && shape.microbatches % shape.ranks != 0)
     throw Error(fmt::format(

@@ -154,11 +154,11 @@ bool why_not(const ModelShape& model, const Layout& l, std::string& why) {
   if (l.schedule != "interleaved") return false;
   const int stages = l.pp * l.chunks;
   if (l.pp == 1)
-    why = "--schedule interleaved with pp 1: it needs a pipeline; say --pp 2 or more";
+    why = "--schedule interleaved with pp 1: it needs a pipeline; use --pp 2 or more";
   else if (model.layers % stages != 0)
     why = fmt::format(
         "--schedule interleaved with pp {}: {} layers are not shared out alike by {} stages, {} a "
-        "rank; take another --pp or --layers",
+        "rank; use another --pp or --layers",
         l.pp, model.layers, stages, l.chunks);
   else if (l.microbatches % l.pp != 0)
     why = fmt::format(

@@ -21,7 +21,7 @@ int checked(World& world, const TrainOptions& o) {
   const auto refuse = [](const std::string& why) { throw UsageError("--sync ps-async: " + why); };
   if (o.mesh.tensor * o.mesh.pipeline > 1 || o.zero > 0)
     refuse("workers have the whole model; leave --tp, --pp and --zero out");
-  if (world.size() < 2) refuse("the server is a rank of its own; say -N 2 or more");
+  if (world.size() < 2) refuse("the server is a rank of its own; use -N 2 or more");
   const Index workers = static_cast<Index>(world.size() - 1), all = o.batch / o.micro_batch;
   if (o.batch % o.micro_batch != 0 || all % workers != 0)
     refuse(fmt::format("--batch {} is no multiple of --micro-batch {} x {} workers = {}", o.batch,

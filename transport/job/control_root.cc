@@ -298,7 +298,8 @@ void RootPlane::declare(const Status& failure, const Scope& scope) {
   if (decided(scope)) return;
   if (heard() >= kMostFailures && scope.ends == Scope::Ends::kGroup)
     return declare(
-        {Code::kInternal, "more communicators have failed than one job makes", failure.rank()}, {});
+        {Code::kInternal, "more communicators have failed than a job can have", failure.rank()},
+        {});
   if (scope.ends_gathers() && !failed()) set_failure(failure);
   hear(failure, scope);
   inquiries_.clear();

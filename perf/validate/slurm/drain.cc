@@ -64,7 +64,7 @@ std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, Certaint
       drains.push_back({node, reason_of(finding)});
     }
   } catch (const nlohmann::json::exception& error) {
-    throw Error(fmt::format("the report lacks something: {}", error.what()));
+    throw Error(fmt::format("the report is incomplete: {}", error.what()));
   }
   return drains;
 }
