@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// Returns the distance between two PCI functions of this host: the number of bridges between them
-// within one root complex, more across root complexes, and still more across NUMA nodes; the
+// Returns the distance between two PCI functions of this host: within one root complex, the number
+// of bridges between them; larger across root complexes, and still larger across NUMA nodes. The
 // largest value if a function is not in the tree at `sysfs_root`.
 int pci_distance(const std::string& a, const std::string& b,
                  const std::string& sysfs_root = "/sys");

@@ -91,7 +91,7 @@ class DeviceContext {
   // Blocks until all streams are empty, so that none waits for a collective. Call it before
   // operations that may synchronize all streams of the GPU: memory allocation, and the first
   // product of a shape, for which cuBLASLt loads a kernel. (Such an operation holds a driver lock
-  // that the collective's kernel needs.) After the first step these are rare.
+  // that the collective's kernel needs.) After the first step, such operations are rare.
   void settle();
   // settle() calls this while it waits, so that messages for other ranks advance. May be empty.
   std::function<void()> meanwhile;

@@ -30,7 +30,7 @@ inline bool receives(PipeOp op) {
   return op == PipeOp::kRecvActivation || op == PipeOp::kRecvGradient;
 }
 
-// `stage`: the stage that computes, whose result is sent, or that needs the received tensor.
+// `stage`: computes the action, sends its result, or needs the received tensor.
 struct PipelineAction {
   PipeOp op;
   int microbatch;

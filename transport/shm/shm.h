@@ -17,8 +17,7 @@
 namespace weft {
 
 // Up to this many members of a machine map each other's memory at setup, so that all ranks see an
-// error at the start; with more members, a rank maps a peer's memory at the first message to or
-// from the peer.
+// error at the start. More members map a peer's memory at the first message to or from the peer.
 namespace shm {
 inline constexpr std::size_t kMappedAtOnce = 64;
 }

@@ -3,9 +3,8 @@
 //   post -> [core of the sender] -> tx port -> latency -> [uplink of the leaf] -> [spine] ->
 //   [downlink of the other leaf] -> rx port -> [core of the receiver] -> completion
 //
-// The fabric reads a message's bytes at the end of the time in which the sender must not change
-// them, and writes them at the end of the time in which the receiver must not read them: an engine
-// that accesses its buffers too early gets wrong data.
+// The fabric reads a message's bytes just before the sender may change them, and writes them just
+// before the receiver may read them: an engine that accesses its buffers too early gets wrong data.
 #include <fmt/format.h>
 
 #include <algorithm>

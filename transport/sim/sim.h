@@ -89,10 +89,10 @@ struct SimFabricOptions {
   // drops them and their transfers fail (as on verbs).
   bool cut_stalls = false;
   double detect_us = 100;  // from a failure to the peers' error completions
-  // By rank: the representative whose ports, core and completions it shares, if a subset of the
-  // ranks represents all (coll/sim/one_host.h): the ranks of the first host, or the first rank of
-  // each host if every rank of a host has its own rail. Empty: each rank represents itself. No data
-  // is transferred, and messages of different lengths match.
+  // By rank: its representative, whose ports, core and completions it shares (coll/sim/one_host.h).
+  // Representatives are the ranks of the first host, or the first rank of each host if every rank
+  // of a host has its own rail. Empty: each rank represents itself. No data is transferred, and
+  // messages of different lengths match.
   std::vector<Rank> same_as;
   Rank watch = kNoRank;  // rank whose ports and core are recorded per message
   bool views = true;

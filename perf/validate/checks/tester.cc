@@ -1,5 +1,5 @@
-// Reasons that prevent a valid verdict: nothing measured, ports left out, a tester that waits for
-// cores, a failed job; and the collectives, which the run compares bit for bit.
+// Reasons for an invalid verdict: nothing measured, ports left out, a tester without enough cores,
+// a failed job. Also judges the collectives, which the run compares bit for bit.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -4,7 +4,8 @@
 // the minimum of what i sends, the path carries and j receives. So a place is at fault if nearly
 // all of its flows are bad. A greedy cover (R. Kompella et al., "Detection and localization of
 // network black holes", INFOCOM 2007) takes the place that explains most, removes its flows and
-// repeats with the rest; it ranks by a robust likelihood instead of a count of bad flows.
+// repeats with the other flows. Places are ranked by a robust likelihood, not by a count of bad
+// flows.
 #pragma once
 
 #include <cstddef>
@@ -68,9 +69,9 @@ struct Place {
 // correlated: counts that vary more than chance explains have less weight (quasi-Poisson: P.
 // McCullagh, J. Nelder, "Generalized Linear Models", 1989, section 6.2.3). If flows of healthy
 // places are often bad, a path is named only if all its flows are bad (docs/statistics.md).
-// Confidence of a place: agreeing * (1 - noise) * (1 - transient^flows), with the fraction of its
-// flows that are bad, the normal or Poisson (Chernoff) tail times the number of places, and the
-// probability that all its flows were bad for transient reasons.
+// Confidence of a place: agreeing * (1 - noise) * (1 - transient^flows): the fraction of bad flows;
+// the normal or Poisson (Chernoff) tail times the number of places; the probability that all flows
+// were bad for transient reasons.
 std::vector<Place> attribute(const Shape& shape, std::span<const Observation> observations,
                              const Scale& scale);
 
