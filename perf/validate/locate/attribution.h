@@ -4,8 +4,7 @@
 // the minimum of what i sends, the path carries and j receives. So a place is at fault if nearly
 // all of its flows are bad. A greedy cover (R. Kompella et al., "Detection and localization of
 // network black holes", INFOCOM 2007) takes the place that explains most, removes its flows and
-// repeats with the other flows. Places are ranked by a robust likelihood, not by a count of bad
-// flows.
+// repeats. A robust likelihood ranks the places, not a count of bad flows.
 #pragma once
 
 #include <cstddef>
