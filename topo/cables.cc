@@ -64,8 +64,8 @@ class Cables {
     return std::ranges::count(nics_, pci, &Nic::pci) > 0 ? pci : nic.pci;
   }
 
-  // Returns the lowest interface below `name`: a NIC, a bond, or a virtual cable; empty if none of
-  // them leads out of this host.
+  // Returns the lowest interface below `name`: a NIC, a bond, or a virtual cable; empty if no
+  // interface leads out of this host.
   std::string bottom_of(const std::string& name, int depth = 0) const {
     const Link* link = link_of(name);
     if (!link || depth > 8) return "";
@@ -132,9 +132,9 @@ class Cables {
     if (nic.rate_gbps <= 0) nic.rate_gbps = below->rate_gbps;
   }
 
-  // Sets the cable of an RDMA device to that of its card's port, also if the device is a virtual
-  // function. Sets the address to that of its interface or, if that has none, of an interface on
-  // top of it.
+  // Sets the cable of an RDMA device to its card port's cable, also for a virtual function. Sets
+  // the address to its interface's address or, if that interface has none, to the address of an
+  // interface on top.
   void describe_device(Nic& nic) const {
     nic.cable = nic.pci.empty() ? nic.name : port_of_card(nic);
     const Nic* net = nic_of(nic.netdev);
@@ -149,7 +149,7 @@ class Cables {
       }
   }
 
-  // If several interfaces share a cable, the rail is one with an address, preferably the NIC.
+  // If interfaces share a cable, the rail is one with an address, preferably the NIC.
   void one_rail_per_cable(bool rdma) const {
     std::map<std::string, std::vector<Nic*>> sharing;
     for (Nic& nic : nics_)

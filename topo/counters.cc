@@ -1,5 +1,5 @@
-// Reads the counters of ports, interfaces and TCP connections, and compares snapshots of them. This
-// file is independent of the operation between two snapshots.
+// Reads the counters of ports, interfaces and TCP connections, and compares snapshots of them. Does
+// not depend on the operation between two snapshots.
 #include "topo/counters.h"
 
 #include <arpa/inet.h>

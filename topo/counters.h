@@ -18,8 +18,8 @@
 namespace weft {
 
 // Counter values by name. A port's counters have the kernel's names ("out_of_seq_request",
-// "port_xmit_wait"); those of the interface start with "net." ("net.rx_dropped"), TCP counters with
-// "tcp." ("tcp.retransmits").
+// "port_xmit_wait"); names of interface counters start with "net." ("net.rx_dropped"), of TCP
+// counters with "tcp." ("tcp.retransmits").
 using CounterSnapshot = std::map<std::string, std::int64_t>;
 
 // Reads the counters of a rail. For RDMA: `counters` and `hw_counters` of port `port` (0: the first

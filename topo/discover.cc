@@ -25,7 +25,7 @@ Hwloc load_hwloc(bool with_io) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
   Hwloc owner(topology, hwloc_topology_destroy);
-  // These components would start the GPU drivers, which takes seconds and GPU memory.
+  // These components would initialize the GPU drivers, which needs seconds and GPU memory.
   for (const char* component : {"cuda", "opencl", "gl"}) {
     hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   }

@@ -46,12 +46,12 @@ struct PortChoice {
 // most of the host's GPUs. Candidates are RDMA devices if one of a kind has a cable, otherwise
 // interfaces with an address, otherwise interfaces that are up, otherwise loopback. One cable is
 // one rail: a bond, VLAN, macvlan, bridge over a NIC or virtual function represents its NIC if it
-// has the address. Bridges and cables that lead to no other host, tunnels and VRFs are used only if
-// there is nothing else. docs/rails.md contains the rule and examples. Ignores WEFT_RAILS.
+// has the address. Bridges and cables that lead to no other host, tunnels and VRFs are used only as
+// a last resort. docs/rails.md contains the rule and examples. Ignores WEFT_RAILS.
 PortChoice choose_ports(const HostDescription& host);
 
 // Returns the rails of this host: the devices of WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") if
-// set, in that order; otherwise those of choose_ports(). A name may have a rate in Gb/s,
+// set, in that order; otherwise the rails of choose_ports(). A name may have a rate in Gb/s,
 // "rail0:0.4,rail1:0.4", for shaped or virtual links whose rate the kernel does not report. If
 // WEFT_RAILS contains an unknown device or an invalid rate, throws Error with the value and the
 // devices of the host.

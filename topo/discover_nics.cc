@@ -97,8 +97,8 @@ double rdma_rate(const std::string& text) {
   return gbps > 0 && gbps < 1e6 ? gbps : 0;
 }
 
-// Returns the interface of an RDMA device: that of its port's first GID that has one, otherwise
-// that of its PCI function, otherwise (Soft-RoCE) its parent.
+// Returns the interface of an RDMA device: of the first GID of its port with an interface,
+// otherwise of its PCI function, otherwise (Soft-RoCE) its parent.
 std::string rdma_netdev(const std::string& directory, const std::string& port) {
   const std::string ndevs = port + "/gid_attrs/ndevs";
   for (const std::string& gid : list(ndevs)) {

@@ -1,5 +1,4 @@
-// Converts a Place to JSON and back, for the bootstrap. This file is independent of how the text is
-// sent.
+// Converts a Place to JSON and back, for the bootstrap. Does not send the text.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -123,7 +122,7 @@ std::string encode(const Place& place) {
                        {"no_verbs", place.no_verbs},   {"no_ucx", place.no_ucx},
                        {"numa_node", place.numa_node}, {"gpu", place.gpu},
                        {"rails", std::move(rails)},    {"others", std::move(others)}};
-  // A host identity may contain any bytes; invalid UTF-8 is replaced, not rejected.
+  // A host identity may contain any bytes: replace invalid UTF-8, do not reject it.
   return result.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

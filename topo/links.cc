@@ -1,5 +1,5 @@
-// Reads interfaces from rtnetlink or a sysfs tree: their kinds and lower devices. This file is
-// independent of device names.
+// Reads interfaces from rtnetlink or a sysfs tree: their kinds and lower devices. Does not depend
+// on device names.
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -127,7 +127,7 @@ std::map<std::string, Link> links_in_tree(const std::string& root) {
     link.mac = read_line(folder + "/address");
     link.kind = link.flags & IFF_LOOPBACK ? "" : kind_in_tree(folder, link);
   }
-  // The index of an interface in another namespace may also be in use in this one.
+  // Another namespace's interface index may also be in use in this namespace.
   for (auto& named : links) {
     Link& link = named.second;
     const bool here = std::ranges::any_of(

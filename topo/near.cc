@@ -1,5 +1,4 @@
-// Compares paths in the PCI tree, and assigns a host's GPUs to ranks. This file is independent of
-// CUDA.
+// Compares paths in the PCI tree, and assigns a host's GPUs to ranks. Does not use CUDA.
 #include "topo/near.h"
 
 #include <algorithm>
@@ -102,7 +101,7 @@ std::vector<Gpu> visible_gpus(const std::vector<Gpu>& gpus, const char* visible,
     else if (named != all.end())
       seen.push_back(*named);
     else
-      break;  // CUDA ignores entries after an unknown one
+      break;  // CUDA ignores entries after an unknown entry
   }
   return seen;
 }

@@ -9,13 +9,13 @@
 
 namespace weft {
 
-// Returns the distance between two PCI functions of this host: the number of bridges between them
-// within one root complex, more across root complexes, and still more across NUMA nodes; the
-// largest value if one of them is not in the tree at `sysfs_root`.
+// Returns the distance between two PCI functions of this host: within one root complex, the number
+// of bridges between them; larger across root complexes, and still larger across NUMA nodes. The
+// largest value if a function is not in the tree at `sysfs_root`.
 int pci_distance(const std::string& a, const std::string& b,
                  const std::string& sysfs_root = "/sys");
 
-// Sets the GPU of `place` to the GPU at this address, and the distances of the rails from it.
+// Sets the GPU of `place` to the GPU at this address, and the rails' distances from the GPU.
 void set_gpu(Place& place, const std::string& pci, const std::string& sysfs_root = "/sys");
 
 // Returns for each of a host's ranks the index of its GPU in `gpus`, or -1 if `gpus` is empty.

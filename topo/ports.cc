@@ -65,8 +65,8 @@ int distance(const Ports& ports, const Gpu& gpu, const std::string& sysfs) {
   return nearest;
 }
 
-// Selects a kind by these criteria, in this order: nearest to most GPUs; a port for most GPUs;
-// cabled; InfiniBand before Ethernet; PCIe bandwidth; number of ports.
+// Selects a kind by these criteria, in order: nearest to most GPUs; a port for most GPUs; cabled;
+// InfiniBand before Ethernet; PCIe bandwidth; number of ports.
 std::string chosen_kind(const HostDescription& host, const std::map<std::string, Ports>& kinds) {
   std::map<std::string, std::size_t> beside;
   for (const Gpu& gpu : host.gpus) {

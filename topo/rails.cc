@@ -86,7 +86,7 @@ std::vector<Nic> rails_by_name(const std::vector<Nic>& nics, std::string_view li
   return rails;
 }
 
-// The result is equal for two processes iff they share the kernel, the pid namespace and the user.
+// Equal for two processes iff they share the kernel, the pid namespace and the user.
 std::string machine_identity(const std::string& boot_id, const std::string& hostname) {
   struct stat pid_namespace {};
   if (stat("/proc/self/ns/pid", &pid_namespace) != 0) pid_namespace.st_ino = 0;
@@ -103,7 +103,7 @@ std::vector<Nic> choose_rails(const HostDescription& host) {
 }
 
 Place discover_place() {
-  // Every rank calls this function, so it does not load hwloc, which is slow.
+  // Every rank calls this function, so avoid hwloc, which is slow.
   HostDescription host;
   host.nics = sysfs::discover_nics("/sys", true);
   host.gpus = sysfs::discover_gpus("/sys", "/proc");

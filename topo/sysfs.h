@@ -39,8 +39,8 @@ std::string pci_address(const std::string& device);
 // Returns the NUMA node of a PCI function below `root`, -1 if unknown.
 int pci_numa_node(const std::string& root, const std::string& pci);
 
-// Returns the CPUs near a PCI function: its local_cpulist, or the CPUs of its NUMA node if that is
-// missing; empty if unknown.
+// Returns the CPUs near a PCI function: its local_cpulist if present, otherwise the CPUs of its
+// NUMA node; empty if unknown.
 std::vector<int> cpus_beside(const std::string& root, const std::string& pci);
 
 // Orders rails: by PCI address, virtual devices last, then by name.
@@ -65,8 +65,8 @@ std::map<std::string, Link> links_of(const std::string& root, bool live);
 // (Nic::aside).
 void find_cables(const std::string& root, bool live, std::vector<Nic>& nics);
 
-// With `live`, interfaces, state and addresses are those of this process's network namespace (the
-// mounted tree may belong to another one); otherwise they come from the tree.
+// With `live`, interfaces, state and addresses are from this process's network namespace (the
+// mounted tree may be of another namespace); otherwise from the tree.
 std::vector<Nic> discover_nics(const std::string& root, bool live);
 
 // Returns the reason if this process cannot open a verbs device; empty if it can. `dev` is /dev, or

@@ -1,5 +1,5 @@
-// Assigns a job's ranks to hosts and rails. Deterministic, so that all ranks compute the same, and
-// independent of the host on which it runs.
+// Assigns a job's ranks to hosts and rails. Deterministic and independent of the host, so that all
+// ranks compute the same result.
 #include "topo/topology.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ std::string names(const std::vector<Nic>& rails) {
   return fmt::format("{}", fmt::join(result, ","));
 }
 
-// Sorts the rails into the order of the keys in `reference`; unknown rails come last.
+// Sorts the rails into the order of the keys in `reference`; unknown rails are last.
 template <typename Key>
 void reorder(std::vector<Nic>& rails, const std::vector<std::string>& reference, Key key) {
   std::unordered_map<std::string, std::size_t> position;
@@ -60,7 +60,7 @@ using Key = std::string Nic::*;
 
 // Merges the hosts' rails by key: the rails of the first host, with further rails of other hosts
 // inserted after their predecessors on those hosts. Returns an empty list if a rail has no key, or
-// one that is not unique on its host, or if hosts share less than half of their keys (different
+// a key that is not unique on its host, or if hosts share less than half of their keys (different
 // slots or names).
 std::vector<std::string> all_called(const std::vector<const Place*>& hosts, Key key) {
   std::vector<std::string> all;
@@ -83,8 +83,8 @@ std::vector<std::string> all_called(const std::vector<const Place*>& hosts, Key 
   return all;
 }
 
-// Returns a host's substitute for a rail that it does not have: a device that is not one of its
-// rails, or an empty entry.
+// Returns a host's substitute for a missing rail: a device that is not a rail of the host, or an
+// empty entry.
 Nic hole(const Place& place, const Nic& wanted, Key key) {
   const auto own = std::ranges::find_if(place.others, [&](const Nic& nic) {
     return !(wanted.*key).empty() && nic.*key == wanted.*key && nic.rdma == wanted.rdma;
@@ -102,8 +102,8 @@ Nic hole(const Place& place, const Nic& wanted, Key key) {
   return nothing;
 }
 
-// Aligns rails across hosts by PCI slot, otherwise by name, otherwise by order. A host without one
-// of the rails gets a hole in its place.
+// Aligns rails across hosts by PCI slot, otherwise by name, otherwise by order. A host without a
+// rail gets a hole in the rail's place.
 void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>>& hosts) {
   std::vector<const Place*> first;
   for (const auto& ranks : hosts) first.push_back(&places[ranks[0]]);
@@ -136,7 +136,7 @@ void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>
       place.rails.push_back(hole(place, longest[place.rails.size()], &Nic::name));
 }
 
-// Whether every host can use a rail: it is up, and has an address if most have one.
+// Whether every host can use a rail: its ports are up, and have addresses if most have one.
 bool usable(const std::vector<Place>& places, std::size_t rail, bool addresses) {
   std::size_t with = 0;
   for (const Place& place : places) with += place.rails[rail].address.empty() ? 0 : 1;
@@ -190,8 +190,7 @@ std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank
   const int share = nlocal / nrails;
   int extra = nlocal % nrails;  // rails that may get one more rank
   std::vector<int> load(nrails, 0), result(nlocal, -1);
-  // The rail that a rank would get if all rails were usable, so that a hole changes no other rank's
-  // rail.
+  // A rank's rail if all rails were usable, so that a hole changes no other rank's rail.
   const auto plain = [&](int local) {
     const int slot =
         static_cast<int>(static_cast<std::size_t>(local) * slots.size() / ranks.size());

@@ -24,7 +24,7 @@ struct Nic {
   std::string ipv6;      // an IPv6 address in addition to an IPv4 `address`, for peers without IPv4
   bool up = false;
   std::string state;  // why a verbs device is not up: "DOWN, Disabled"
-  std::string aside;  // why it is not a rail: "shares the cable of eth0"
+  std::string aside;  // why the device is not a rail: "shares the cable of eth0"
   int from_gpu = -1;  // pci_distance() to the rank's GPU, in a Place; -1: unknown
 
   // Not sent to other hosts:
@@ -43,8 +43,8 @@ struct Place {
   std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
                            // each other's memory, also when their `host` differs
   std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."
-  std::string no_verbs;    // why libibverbs cannot be loaded; empty: it can, or is not needed
-  std::string no_ucx;      // why UCX cannot be loaded; empty: it can, or is not needed
+  std::string no_verbs;    // why libibverbs cannot be loaded; empty: loaded or not needed
+  std::string no_ucx;      // why UCX cannot be loaded; empty: loaded or not needed
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
   std::vector<Nic> others;  // devices with a cable that are not rails of this host
   std::string gpu;          // PCI address of this rank's GPU; empty: not assigned
@@ -62,8 +62,8 @@ class Topology {
   // otherwise by NUMA node to its cores. Hosts with the same number of ranks assign rails alike, so
   // ranks with the same local index share a rail. place(r).rails has the same length on all hosts:
   // first the rails usable on all hosts, in PCI order, then the rails with a hole on some host (a
-  // port that is down, missing, or without an address). All addresses belong to a family that all
-  // hosts share. Callers use place(r), not the place that r sent; messages to users number rails by
+  // port that is down, missing, or without an address). All addresses are of one family, which all
+  // hosts have. Callers use place(r), not the place that r sent; messages to users number rails by
   // slot(). Throws Error if there are no ranks, or if ranks of one host list different rails.
   explicit Topology(std::vector<Place> places);
 
@@ -83,7 +83,7 @@ class Topology {
   int slot(int rail) const { return slots_.empty() ? 0 : slots_[rail]; }
   std::vector<Nic> rails_by_slot(Rank r) const;  // place(r).rails, indexed by slot()
   bool same_host(Rank a, Rank b) const { return host_[a] == host_[b]; }
-  // Whether both ranks run on one kernel, even in two containers, and so compete for its cores.
+  // Whether both ranks run on one kernel, even in two containers, and compete for its cores.
   bool same_kernel(Rank a, Rank b) const;
   // Whether every host has the same number of ranks.
   bool uniform() const;

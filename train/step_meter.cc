@@ -1,4 +1,4 @@
-// StepMeter takes differences of counters. This file is independent of what updates the counters.
+// StepMeter computes differences of counters. Does not update the counters.
 #include "train/step_meter.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// StepMeter measures the times and bytes of one step of a rank, for its report. It is independent
-// of what a step computes.
+// StepMeter measures the times and bytes of one step of a rank, for its report. Does not compute
+// the step.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,13 @@
 
 namespace weft::train {
 
-// The results of one step. Seconds and bytes are those of this rank.
+// The results of one step. Seconds and bytes of this rank.
 struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
   bool skipped = false;  // a gradient was inf or NaN; the weights are unchanged
-  // Number of consecutive skipped steps, up to this one, that a smaller loss scale cannot prevent:
-  // the unscaled loss is inf or NaN too, or there is no loss scaling. The weights may be lost.
+  // Number of consecutive skipped steps, including this step, that a smaller loss scale cannot
+  // prevent: the unscaled loss is inf or NaN, too, or loss scaling is off. The weights may be lost.
   int lost = 0;
   double loss_scale = 1;                             // the scale of this step
   double tensor_seconds = 0, pipeline_seconds = 0;   // waits for tensor ranks, for stages
@@ -26,7 +26,7 @@ struct StepReport {
   std::vector<double> busy_seconds;  // of each rank, without its waits
   double bubble = 0;                 // share of time in which the ranks of this pipeline were idle
   std::uint64_t offloaded = 0;       // bytes written by offloads and read back
-  AxisBytes sent;  // bytes sent, without those of loss and norm; needs count_bytes
+  AxisBytes sent;                    // bytes sent, except for loss and norm; needs count_bytes
   double communication_share() const {
     return (tensor_seconds + pipeline_seconds + exposed_seconds) / seconds;
   }
@@ -34,8 +34,8 @@ struct StepReport {
 
 // Totals since the parts of the rank were constructed.
 struct StepCounts {
-  // Waits for tensor ranks and for stages; gradients in flight; waits for gradients, and for those
-  // that are reduced in order.
+  // Waits for tensor ranks and for stages; gradients in flight; waits for gradients, and for
+  // gradients reduced in order.
   double tensor = 0, pipeline = 0, gradients = 0, exposed = 0, in_order = 0;
   std::uint64_t offloaded = 0;
 };

@@ -32,8 +32,8 @@ TrainOptions with_described(TrainOptions options, const std::string& text) {
   return options;
 }
 
-// If ranks disagreed on sizes, they would wait for messages that are never sent. If they disagreed
-// on the update, their weights would diverge without an error.
+// If sizes differed between ranks, ranks would wait for messages that are never sent. If the update
+// differed, weights would diverge without an error.
 void agree(World& world, const std::string& mine) {
   const auto all = job_of(world).all_gather(mine);
   for (std::size_t r = 1; r < all.size(); ++r) {

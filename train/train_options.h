@@ -1,4 +1,4 @@
-// TrainOptions: the options of a trainer, and the text that all ranks must agree on.
+// TrainOptions: the options of a trainer, and the text that must be equal on all ranks.
 #pragma once
 
 #include <string>
@@ -38,7 +38,7 @@ struct TrainOptions {
   bool count_bytes = true;  // fill StepReport::sent, which costs time with many ranks
 };
 
-// Calls visit(name, value) for every option that all ranks must agree on, in the order of
+// Calls visit(name, value) for every option that must be equal on all ranks, in the order of
 // describe(). `straggler_us` and `count_bytes` are excluded. `offload` is reduced to its kind,
 // because each rank may have its own folder.
 template <class Options, class Visit>

@@ -1,4 +1,4 @@
-// Trainer: the phases of one step. This file does not depend on buckets or operators.
+// Trainer: the phases of one step. Does not depend on buckets or operators.
 #include "train/trainer.h"
 
 #include <fmt/format.h>
@@ -72,7 +72,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   if (all > static_cast<Index>(std::numeric_limits<int>::max()))
     throw UsageError(
         fmt::format("--batch {} with --micro-batch {}: {} micro-batches are more than "
-                    "can be counted; take a larger --micro-batch",
+                    "can be counted; use a larger --micro-batch",
                     options.batch, options.micro_batch, all));
   micro_batches_ = static_cast<int>(all / replicas);
 
@@ -213,7 +213,7 @@ void Trainer<T>::agree_on_numbers(StepReport& report) {
   compare_ranks({busy, numbers.end()}, report);
 }
 
-// Decides whether the step is skipped. All ranks have the same numbers, so they decide alike.
+// Decides whether to skip the step. All ranks have the same numbers, so their decisions are equal.
 template <class T>
 void Trainer<T>::judge(StepReport& report) {
   report.loss_scale = loss_scale();
@@ -279,7 +279,7 @@ double Trainer<T>::evaluate(const Text& text) {
         std::make_unique<PipelineRuntime<T>>(make_forward_schedule(runtime_->schedule().shape),
                                              mesh_->pipeline.comm(), std::move(stages));
   }
-  struct Forget {  // on every exit: feeds must not keep the caller's text
+  struct Forget {  // on every return: feeds must not keep the caller's text
     std::vector<std::unique_ptr<SampleFeed<T>>>& feeds;
     ~Forget() {
       for (auto& feed : feeds) feed->forget();

@@ -29,8 +29,8 @@ class Trainer {
   // nats per byte, the same on every rank, always of the same samples. Changes no weights.
   double evaluate(const Text& text);
   // Completes a step whose step() threw on this rank but succeeded on another: applies the update
-  // with the loss and norm of that rank. Needs ZeRO 0, where local gradients are complete: no rank
-  // has the loss before all have reduced their gradients. Not collective.
+  // with the loss and norm of that rank. Needs ZeRO 0, where local gradients are complete: a rank
+  // has the loss only after all ranks have reduced their gradients. Not collective.
   void complete_step(double loss, double norm);
   int steps_done() const { return step_; }
   void set_steps_done(int step) { step_ = step; }

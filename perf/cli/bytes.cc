@@ -1,4 +1,4 @@
-// Parses and formats sizes in bytes. This file does not depend on which flags take them.
+// Parses and formats sizes in bytes. Does not depend on any flag.
 #include "perf/cli/bytes.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kUnits = "KMGT";
-// A process's address space (128 TiB): the product with a number of ranks still fits 64 bits.
+// A process's address space (128 TiB). Multiplied by a number of ranks, it still fits 64 bits.
 constexpr std::uint64_t kMost = std::uint64_t{128} << 40;
 
 }  // namespace
@@ -66,10 +66,9 @@ std::vector<std::uint64_t> size_ladder(std::uint64_t begin, std::uint64_t end, s
   if (step == 0 && factor < 2)
     throw Error(fmt::format("-f {}: the factor between sizes is at least 2", factor));
   if (step > 0 && (end - begin) / step >= kMostSizes)
-    throw Error(
-        fmt::format("-i {}: {} sizes from {} to {}, and {} are the most; take a larger step",
-                    format_bytes(step), (end - begin) / step + 1, format_bytes(begin),
-                    format_bytes(end), kMostSizes));
+    throw Error(fmt::format("-i {}: {} sizes from {} to {}, and {} are the most; use a larger step",
+                            format_bytes(step), (end - begin) / step + 1, format_bytes(begin),
+                            format_bytes(end), kMostSizes));
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t size = begin;;) {
     sizes.push_back(size);

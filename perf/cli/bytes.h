@@ -1,4 +1,4 @@
-// Sizes as users type and read them: 8, 16K, 64M, 1G (K = 1024).
+// Sizes in command lines and reports: 8, 16K, 64M, 1G (K = 1024).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
 std::string format_bytes(std::uint64_t bytes);
 
 // Returns begin, begin * factor, ... up to `end`; with a step, begin, begin + step, ... . Throws
-// Error when begin > end, when a factor below 2 would be used, and when there are too many sizes.
+// Error when begin > end, when the factor in use is below 2, and when there are too many sizes.
 std::vector<std::uint64_t> size_ladder(std::uint64_t begin, std::uint64_t end, std::uint64_t factor,
                                        std::uint64_t step = 0);
 

@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// Each function adds one command, whose callback stores the command's exit code in `exit_code`.
+// Each function adds one command. The command's callback stores the exit code in `exit_code`.
 void add_topo(CLI::App& app, int& exit_code);
 void add_launch(CLI::App& app, int& exit_code);
 void add_perf(CLI::App& app, int& exit_code);

@@ -25,8 +25,8 @@
 
 namespace {
 
-// If a standard stream is closed, the next file or socket would get its descriptor, and output
-// would be written there.
+// If a standard stream is closed, the next file or socket would get the stream's descriptor and its
+// output.
 void open_missing_streams() {
   for (int fd = 0; fd <= 2; ++fd) {
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDWR);
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   weft::add_cost(app, exit_code);
   weft::add_completion(app, exit_code);
   weft::refuse_what_is_not_finite(app);
-  app.footer("weft COMMAND --help tells what a command takes.");  // last: commands would inherit it
+  app.footer("weft COMMAND --help lists a command's options.");  // last: commands would inherit it
   std::vector<char*> arguments(argv, argv + argc);
   std::string help = "--help";
   if (argc > 1 && std::string_view(argv[1]) == "help") {  // weft help perf: weft perf --help

@@ -1,4 +1,4 @@
-// Checks the words before the mark. This file does not depend on the commands.
+// Checks the words before the mark. Does not depend on the commands.
 #include "perf/cli/mark.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Looks up names of collectives, types and algorithms. This file does not depend on which command
-// asks.
+// Looks up names of collectives, types and algorithms. Does not depend on the commands.
 #include "perf/cli/names.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// Turns the words that users type into collectives, types, operators and algorithms; its errors
-// list the words that exist.
+// Parses the names of collectives, types, operators and algorithms; errors list the valid names.
 #pragma once
 
 #include <span>
@@ -18,12 +17,12 @@ std::string collective_names();  // "all_reduce, all_gather, ..."
 std::string dtype_names();
 std::string redop_names();
 
-// These three throw Error naming the text and listing the words that are allowed.
+// These three throw Error naming the text and listing the allowed words.
 Collective collective_named(std::string_view text);
 std::vector<DType> dtypes_named(std::string_view flag, std::string_view text);  // "all" too
 std::vector<RedOp> redops_named(std::string_view flag, std::string_view text);
 
-// Throws Error unless the algorithm is "auto" or one of this collective.
+// Throws Error unless the algorithm is "auto" or an algorithm of this collective.
 void check_algorithm(Collective collective, std::string_view algorithm);
 // Throws Error unless the algorithm works for this shape.
 void check_applies(Collective collective, std::string_view algorithm, const Shape& shape);

@@ -46,8 +46,8 @@ std::string short_of(const std::string& number) {
   return number.substr(0, number[last] == '.' ? last : last + 1);
 }
 
-// Rewords CLI11's message about a refused value: puts the value first, and does not print the
-// largest number of a type as the end of a range.
+// Rewords CLI11's message about a refused value: puts the value first, and omits the end of a range
+// if this is a type's largest number.
 std::string reworded(const std::string& text) {
   std::smatch m;
   static const std::regex range(R"(^(\S+): Value (.*) not in range (\S+) to (\S+)$)");
@@ -101,7 +101,7 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
   if (const CLI::Option* collective = command->get_option_no_throw("collective");
       collective != nullptr && collective->count() > 0) {
     const std::string typed = collective->results().front(), here = command_for(typed);
-    if (!here.empty() && !collective_from(typed))  // a foreign program, whose options do not apply
+    if (!here.empty() && !collective_from(typed))  // a foreign program: weft has other options
       return fmt::format("{}: {}: it is `{}` here", name, typed, here);
   }
   const std::vector<std::string> extras = app.remaining(true);
@@ -124,7 +124,7 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
                ? fmt::format("say which: {}", fmt::join(names, ", "))
                : no_command(*command, extras[0]);
   }
-  return fmt::format("{}: {} ({} --help tells all)", name, what, name);
+  return fmt::format("{}: {} (see {} --help)", name, what, name);
 }
 
 void refuse_what_is_not_finite(CLI::App& app) {

@@ -1,4 +1,4 @@
-// The error texts for a command line that cannot be parsed: the value, its fault, a remedy.
+// The error texts for an invalid command line: the value, the problem, a remedy.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,16 +16,16 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
 // Returns "no command 'valdate'; did you mean validate?; there are: ...".
 std::string no_command(const CLI::App& command, const std::string& typed);
 
-// Makes every option that takes a fraction, of every command, refuse nan and inf: CLI11's range
-// checks let nan pass.
+// Makes every floating-point option of every command refuse nan and inf: CLI11's range checks
+// accept nan.
 void refuse_what_is_not_finite(CLI::App& app);
 
-// Throws Error if one of the options was given; `why` says why the run would ignore it.
+// Throws Error if one of the options was given; `why`: why the run would ignore the option.
 void refuse_given(const CLI::App& command, std::initializer_list<const char*> options,
                   std::string_view why);
 
 // Prints "weft: warning: ..." for each, on one process of a launched job. With about_command_line,
-// the ranks that this process starts do not repeat them.
+// ranks that this process starts do not repeat the warnings.
 void warn(const std::vector<std::string>& warnings, bool about_command_line = true);
 
 }  // namespace weft

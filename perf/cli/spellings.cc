@@ -15,10 +15,10 @@
 namespace weft {
 namespace {
 
-// How a command handles an option that it does not have.
+// How a command handles another tool's option.
 enum class Way {
-  kAnswered,     // an error that says what to type
-  kTaken,        // replaced by `here`, which means the same
+  kAnswered,     // an error with the equivalent
+  kTaken,        // replaced by `here`
   kIgnored,      // dropped with its value, with a warning
   kFlagIgnored,  // dropped with a warning; has no value
 };
@@ -47,7 +47,7 @@ constexpr std::string_view kOneMessage = "there is one message at a time";
 constexpr std::string_view kBothWays =
     "messages go to and fro; `weft perf bw -b` has both ways at once";
 constexpr std::string_view kOuts = "the devices' most reads and atomics are used";
-constexpr std::string_view kPolls = "completions are polled as they come";
+constexpr std::string_view kPolls = "completions are polled as they arrive";
 constexpr std::string_view kPercentiles = "--json has the percentiles";
 constexpr std::string_view kNoLimit = "rates are not limited";
 
@@ -111,7 +111,7 @@ constexpr Spelling kSpellings[] = {
     {kPair, "--retry_count", "", "WEFT_VERBS_RETRY_COUNT sets it", kIgnored},
     {kPair, "--pkey_index", "", "WEFT_VERBS_PKEY names the partition", kIgnored},
     {kPair, "--disable_pcie_relaxed", "", "WEFT_VERBS_RELAXED_ORDERING=0 does it", kFlagIgnored},
-    {kPair, "--use_hugepages", "", "WEFT_VERBS_HUGE_PAGES says it of weft's own", kFlagIgnored},
+    {kPair, "--use_hugepages", "", "WEFT_VERBS_HUGE_PAGES sets it for weft's own", kFlagIgnored},
     {kPair, "-L", "", kHeader, kIgnored},
     {kPair, "--hop_limit", "", kHeader, kIgnored},
     {kPair, "--flow_label", "", kHeader, kIgnored},
@@ -166,7 +166,7 @@ constexpr Spelling kSpellings[] = {
     {kPair, "-f", "", "-D measures from the first message on, without a margin", kIgnored},
     {kPair, "--margin", "", "-D measures from the first message on, without a margin", kIgnored},
     {kPair, "--run_infinitely", "", "--duration has the seconds of each size", kFlagIgnored},
-    {kPair, "--use_cuda_dmabuf", "", "--use_cuda takes dma-buf where it can", kFlagIgnored},
+    {kPair, "--use_cuda_dmabuf", "", "--use_cuda uses dma-buf if supported", kFlagIgnored},
     {kPair, "--rate_limit", "", kNoLimit, kIgnored},
     {kPair, "--rate_units", "", kNoLimit, kIgnored},
     {kPair, "--rate_limit_type", "", kNoLimit, kIgnored},
@@ -221,7 +221,7 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
-// Letters that `weft perf COLLECTIVE` has because nccl-tests has them.
+// Letters of `weft perf COLLECTIVE` that exist for nccl-tests' scripts.
 constexpr std::string_view kOfNcclTests = "iIKmazuSMJTR";
 
 }  // namespace

@@ -7,13 +7,13 @@
 
 namespace weft {
 
-// Lets scripts for nccl-tests and perftest run: replaces their options in a command line of
-// `weft perf` by weft's equivalents, and removes those without an equivalent, with their values.
-// Returns a warning for each removed option, and for -N if it is likely meant as nccl-tests'.
+// Supports scripts for nccl-tests and perftest: replaces their options of a `weft perf` command
+// line by weft's equivalents, and removes options without an equivalent, with their values. Returns
+// a warning for each removed option, and for -N if probably meant as in nccl-tests.
 std::vector<std::string> take_foreign(std::vector<char*>& arguments);
 
-// Returns a sentence that says what to type instead of an option that this command does not have:
-// "ranks are -N". Empty if the option is unknown.
+// Returns a sentence with the equivalent of an option that the command lacks: "ranks are -N". Empty
+// if the option is unknown.
 std::string spelling_here(const CLI::App& command, const std::string& typed);
 
 // Returns the command that corresponds to a program of nccl-tests or perftest, or to a collective

@@ -1,5 +1,4 @@
-// Formats columns, numbers, colours and the progress line. This file is independent of what is
-// measured.
+// Formats columns, numbers, colours and the progress line. Does not depend on the measurements.
 #include "perf/cli/table.h"
 
 #include <fmt/format.h>

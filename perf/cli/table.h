@@ -18,7 +18,7 @@ struct Column {
   bool left = false;
 };
 
-// A table whose rows are printed one by one as they are measured: its widths are fixed beforehand.
+// A table whose rows are printed as they are measured, so its widths are fixed in advance.
 class Table {
  public:
   // `gap`: blanks between columns. Row and header begin with gap - 1 of them.
@@ -51,8 +51,8 @@ bool colours();
 enum class Paint { kGood, kWarn, kBad, kDim, kBold };
 std::string paint(Paint paint, std::string_view text);
 
-// Overwrites one line on stderr; shows the line only when stdout and stderr are a
-// terminal, and obeys_escapes().
+// Overwrites one line on stderr. Shows nothing unless stdout and stderr are terminals and
+// obeys_escapes() is true.
 class Progress {
  public:
   explicit Progress(bool wanted);

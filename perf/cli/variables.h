@@ -1,4 +1,4 @@
-// The environment variables of weft, and those that are misspelt. This file reads no values.
+// Names of weft's environment variables, and misspelt names. Reads no values.
 #pragma once
 
 #include <span>

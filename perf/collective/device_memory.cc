@@ -1,5 +1,4 @@
-// Mirrors host buffers on a GPU, and times the GPU's own copies. This file does not depend on
-// payloads.
+// Mirrors host buffers on a GPU, and times the GPU's own copies. Does not depend on payloads.
 #include "perf/collective/device_memory.h"
 
 #include <fmt/format.h>
@@ -37,7 +36,7 @@ DeviceMirror::~DeviceMirror() {
   device_.free_stream(stream_);
   try {
     device_.free(memory_);
-  } catch (const Error&) {  // the GPU has failed, which was already reported
+  } catch (const Error&) {  // already reported when the GPU failed
   }
 }
 
@@ -56,7 +55,7 @@ void DeviceMirror::download() { copy(host_, memory_, bytes_); }
 
 double DeviceMirror::time_copy(std::size_t bytes) {
   constexpr int kTries = 10;
-  // Copies between halves: a copy onto itself may be skipped.
+  // Copies between halves, since a driver may skip a copy onto itself.
   const std::size_t half = std::min(bytes, bytes_ / 2);
   double best = std::numeric_limits<double>::max();
   for (int i = 0; i < kTries; ++i) {
@@ -77,7 +76,7 @@ double device_bound_us(Collective c, int ranks, int n, double copy_us) {
 
 namespace {
 
-// An identity of each rank's GPU, equal for ranks that share one. Collective.
+// An identity of each rank's GPU, equal for ranks that share a GPU. Collective.
 std::vector<std::string> gpus_of_ranks(World& world) {
   return job_of(world).all_gather(world.topology().place(world.rank()).machine + " " +
                                   device()->identity(gpu_of_rank(world)));

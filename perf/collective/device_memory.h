@@ -1,5 +1,5 @@
-// GPU buffers with a mirror on the host, in which payloads are made and compared; and the rate of
-// the GPU's own copies, which bounds every collective on the GPU.
+// GPU buffers with mirrors on the host, which make and compare payloads; and the rate of the GPU's
+// own copies, which bounds every collective on the GPU.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Prepares, runs and checks one collective. This file does not depend on reports or verdicts.
+// Prepares, runs and checks one collective. Does not depend on reports or verdicts.
 #include "perf/collective/exercise.h"
 
 #include <fmt/format.h>
@@ -214,7 +214,7 @@ std::vector<std::vector<double>> time_runs(Job& job, Communicator& comm, Exercis
       last = end;
     }
   }
-  // Use the control plane: results about the transports do not travel over them.
+  // Use the control plane: the transports under test must not carry their own results.
   std::vector<std::vector<double>> all;
   for (const std::string& bytes :
        job.all_gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)})) {

@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// Page-aligned, touched memory of a kind that users have: from malloc or weft::alloc.
+// Page-aligned, touched memory from malloc or weft::alloc, as users allocate it.
 class Buffer {
  public:
   Buffer() = default;

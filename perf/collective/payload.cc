@@ -1,5 +1,4 @@
-// Makes and compares test payloads in every type. This file does not depend on collectives'
-// schedules.
+// Makes and compares test payloads in every type. Does not depend on collectives' schedules.
 #include "perf/collective/payload.h"
 
 #include <fmt/format.h>
@@ -137,8 +136,8 @@ double load(DType type, const unsigned char* at) {
 
 // Every partial result must be an exact integer of the type: contributors * range * unit <= limit.
 // An average must be exact whether the division is done before or after the sum, so its values are
-// multiples of the number of ranks. If the type has no room for all ranks, only some contribute to
-// an element, and others to the next. A product consists of ones and a few factors of two.
+// multiples of the number of ranks. If the type's range is too small for all ranks, different ranks
+// contribute to different elements. A product consists of ones and a few factors of two.
 Payload::Payload(DType type, RedOp op, int nranks) : type_(type), op_(op), nranks_(nranks) {
   const std::int64_t limit = exact_limit(type);
   unit_ = op == RedOp::kAvg ? nranks : 1;

@@ -1,4 +1,4 @@
-// Gathers port counters from all hosts and computes their changes. Does not read devices.
+// Gathers port counters from all hosts and computes changes. Does not read devices.
 #include "perf/collective/rail_counts.h"
 
 #include <fmt/format.h>

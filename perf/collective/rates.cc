@@ -17,8 +17,8 @@
 namespace weft {
 namespace {
 
-// The same loop for several instruction sets: the bound is about memory, and must not depend on the
-// compiler's target flags.
+// The same loop for several instruction sets: the memory bound must not depend on the compiler's
+// target flags.
 #define WEFT_ADD(name)                                                                  \
   void name(float* __restrict out, const float* a, const float* b, std::size_t count) { \
     for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];                       \
@@ -70,8 +70,8 @@ std::vector<double> gather(Job& job, const std::vector<double>& mine) {
   return all;
 }
 
-// From the first start to the last end, with the clock that all ranks of a machine share: ranks
-// that share a core must not look as if each had its own.
+// From the first start to the last end, on the machine's common clock: ranks that share a core must
+// not count as if each had a core.
 double span_us(const std::vector<double>& starts_and_ends) {
   double first = starts_and_ends[0], last = starts_and_ends[1];
   for (std::size_t i = 0; i < starts_and_ends.size(); i += 2) {

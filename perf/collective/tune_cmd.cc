@@ -234,7 +234,7 @@ std::string folder_of_profiles() {
   return folder;
 }
 
-// Identifies the state of each profile: profiles are replaced by new files.
+// Identifies the state of each profile; weft replaces profiles by new files.
 using Profiles = std::map<std::string, std::tuple<ino_t, time_t, long>>;
 Profiles profiles_in(const std::string& folder) {
   Profiles all;
@@ -260,7 +260,7 @@ int tune(const TuneFlags& flags) {
   }
   const char* profile = std::getenv("WEFT_PROFILE");
   if (profile && std::string_view(profile) == "off")
-    throw Error("WEFT_PROFILE=off keeps no profile: unset it, or name a file");
+    throw Error("WEFT_PROFILE=off stores no profile: unset it, or name a file");
   std::string folder;
   if (!launched() || job_from_environment().rank == 0) {  // the rank that writes
     check_named_profile();

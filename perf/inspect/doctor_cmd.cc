@@ -1,4 +1,4 @@
-// `weft doctor`: shows what the ranks of running jobs are doing, and for which rank they wait. Runs
+// `weft doctor`: shows each rank's call in running jobs, and the rank for which it waits. Runs
 // outside of the jobs: finds the recorders of this user's jobs through /proc, queries the control
 // plane of each job for the state of all ranks, and reads the recorders of this host directly.
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ struct Arguments {
 
 struct FoundJob {
   std::uint64_t id = 0;
-  std::vector<int> pids;                             // processes with one of its books open
+  std::vector<int> pids;                             // processes with an open book of the job
   std::map<ino_t, std::unique_ptr<BookView>> books;  // on this machine; usually one
 };
 
@@ -123,7 +123,7 @@ Examined examine(FoundJob& job) {
   e.reached = !texts.empty();
   for (auto& [inode, view] : job.books) texts.push_back(encode(view->read_all()));
   e.evidence.ranks = collect(texts);
-  // Control threads answer regardless of the program, so missing ranks are unresponsive.
+  // Control threads answer even if the program is blocked, so missing ranks are unresponsive.
   for (Rank r = 0; e.reached && r < e.evidence.size; ++r)
     if (std::ranges::none_of(e.evidence.ranks, [&](const auto& t) { return t.rank == r; }))
       e.evidence.silent.push_back(r);

@@ -1,4 +1,4 @@
-// `weft topo`: shows this host as weft sees it, as a tree or as JSON.
+// `weft topo`: shows weft's view of this host, as a tree or as JSON.
 #include <fmt/format.h>
 #include <langinfo.h>
 #include <unistd.h>

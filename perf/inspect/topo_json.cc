@@ -1,4 +1,4 @@
-// `weft topo --json`: writes what `weft topo` shows of this host as JSON.
+// `weft topo --json`: writes the content of `weft topo` as JSON.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -61,7 +61,7 @@ struct Merged {
   json events = json::array();
   std::set<int> ranks, unknown;  // unknown: ranks whose clock offset is unknown
   double first = std::numeric_limits<double>::max(), uncertain = 0;
-  std::map<std::int64_t, std::string> jobs;  // with one of the files of each
+  std::map<std::int64_t, std::string> jobs;  // with one file of each job
 };
 
 // Adds a file's events and metadata; throws json::exception if a field is not as in a trace.
@@ -129,7 +129,7 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
   file.close();
   if (!file) {
     const int error = errno;
-    // Remove a partial file, which could pass for a trace, but not a device.
+    // Remove a partial file, which looks like a trace. Do not remove a device.
     std::error_code ignored;
     if (std::filesystem::is_regular_file(to, ignored)) std::filesystem::remove(to, ignored);
     throw Error(fmt::format("cannot write {}: {}; make room, or name another file with --out", to,

@@ -1,6 +1,6 @@
 // `weft lab netlab`: runs a command as the ranks of several hosts, which are network namespaces.
-// Sets the ranks' environment and reports the bytes that crossed the ports. This file is
-// independent of how the script tests/lab/netlab makes the hosts.
+// Sets the ranks' environment and reports the bytes that crossed the ports. The script
+// tests/lab/netlab makes the hosts.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -104,7 +104,7 @@ int run_lab(const LabOptions& options) {
   return code;
 }
 
-// Asks the script, so that the help cannot differ from it.
+// Reads the list from the script, so that the help always matches the script.
 std::string faults() {
   std::string list;
   try {

@@ -1,5 +1,5 @@
-// The part that both labs share: the ranks, the bytes that crossed the ports, and the report. This
-// file is independent of how a lab is made.
+// The common part of both labs: the ranks, the bytes that crossed the ports, and the report. Does
+// not create labs.
 #pragma once
 
 #include <CLI/CLI.hpp>

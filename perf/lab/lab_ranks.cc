@@ -1,5 +1,4 @@
-// Starts and ends the processes of a lab, and forwards signals. This file does not depend on hosts
-// and rails.
+// Starts and ends the processes of a lab, and forwards signals. Does not depend on hosts and rails.
 #include "perf/lab/lab_ranks.h"
 
 #include <fcntl.h>

@@ -13,7 +13,7 @@ namespace weft {
 struct RankCommand {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment;  // added to this process's own
-  int core = -1;  // >= 0: an index, modulo their number, into the cores this process may use
+  int core = -1;  // >= 0: index of a core of this process's affinity, modulo their number
 };
 
 // Blocks the signals that ask this process to end, until run_ranks() handles them or the guard's

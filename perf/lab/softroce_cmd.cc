@@ -1,6 +1,6 @@
 // `weft lab softroce`: runs a command as the ranks of several hosts with RDMA devices, in the guest
-// of the script tests/lab/softroce. Outside a guest, it boots one that runs the same command line;
-// inside, it starts the ranks. This file is independent of how the scripts make the lab.
+// of the script tests/lab/softroce. Outside a guest, boots a guest that runs the same command line;
+// inside, starts the ranks. The scripts make the lab.
 #include <fmt/core.h>
 
 #include <chrono>

@@ -13,9 +13,10 @@ namespace {
 
 // Refuses options that this kind of pair test would ignore.
 void refuse_ignored(const CLI::App& command, const PairOptions& options) {
-  if (options.op == "read") refuse_given(command, {"--inline_size"}, "a read brings nothing along");
+  if (options.op == "read")
+    refuse_given(command, {"--inline_size"}, "reads cannot send inline data");
   if (options.server.empty() && launched()) {
-    refuse_given(command, {"--port"}, "the ranks of a launched job find each other");
+    refuse_given(command, {"--port"}, "the ranks of a launched job connect by themselves");
     if (options.pairs != "random") refuse_given(command, {"--seed"}, "it is about --pairs random");
   } else {
     refuse_given(command, {"--pairs", "--seed"},

@@ -1,5 +1,5 @@
-// One end of a pair whose bandwidth or latency is measured, over verbs or any Transport. This file
-// does not depend on clocks, rounds and reports.
+// One end of a pair test, over verbs or any Transport. Does not depend on clocks, rounds and
+// reports.
 //
 // Both ends: offer() -> exchange -> connect(); then for each size prepare() -> wait for the other
 // end -> messages -> wait for the other end -> check(). A call that fails throws Error with a
@@ -21,7 +21,7 @@ namespace weft {
 
 struct PairProgress {
   int sent = 0;        // completed messages of this end
-  int arrived = 0;     // messages of the other end, if this end gets completions for them
+  int arrived = 0;     // messages of the other end, if this end gets completions
   bool ended = false;  // all messages of the other end have arrived
 };
 
@@ -33,7 +33,7 @@ struct PairRole {
   bool receives = false;  // the other end starts messages
 };
 
-// The settings that a link uses, which may be lower than the options ask for.
+// The settings that a link uses, which may be lower than the options request.
 struct PairUse {
   int depth = 0;          // outstanding messages per queue pair
   int inline_bytes = -1;  // -1: not a setting of this link; likewise below
@@ -48,12 +48,12 @@ class PairLink {
   virtual std::string path() const = 0;  // for the report
   virtual PairUse use() const = 0;
 
-  // Whether only the end that starts messages takes part.
+  // Whether only the end that starts messages runs calls.
   virtual bool one_sided() const = 0;
   virtual void prepare(const PairRole& role) = 0;
 
   // Streams. Neither end needs to know the number of messages.
-  // Starts up to `most` messages and returns how many; 0 when there is no room.
+  // Starts up to `most` messages and returns their number; 0 if the queues are full.
   virtual int post(int most) = 0;
   virtual int last() const = 0;
   // Starts the last last() messages, or none; returns how many.

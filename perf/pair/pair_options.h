@@ -43,7 +43,7 @@ struct PairOptions {
   std::uint64_t seed = 1;
   int timeout_ms = 30000;        // without progress
   int limit_s = 300;             // per size
-  std::uint32_t flow_label = 0;  // not a flag; of the first queue pair; 0: chosen by the device
+  std::uint32_t flow_label = 0;  // not a flag; for the first queue pair; 0: device's choice
   // Not a flag: flips one bit of messages of at least this many bytes (WEFT_FAULT).
   std::size_t damage_from = SIZE_MAX;
 

@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// The result of one end at one size, as JSON: ranks exchange this JSON, and the report holds it.
+// The result of one end at one size, as JSON, for the other ranks and the report.
 struct EndResult {
   nlohmann::ordered_json json;
   static EndResult of_stream(const StreamResult& result, std::uint64_t bytes);

@@ -1,5 +1,4 @@
-// Times streams and ping-pongs over a PairLink. This file is independent of how messages are
-// transported.
+// Times streams and ping-pongs over a PairLink. Does not depend on the link's transport.
 #include "perf/pair/pair_run.h"
 
 #include <fmt/format.h>
@@ -52,7 +51,7 @@ void PairDeadline::idle() {
     bytes_ = link_.moved_bytes();
   }
   if (now - since_ <= options_.timeout_s()) return;
-  // On a slow path, a long message takes longer than the timeout: check for moved bytes.
+  // On a slow path, a long message may take longer than the timeout: check for moved bytes.
   const auto bytes = link_.moved_bytes();
   if (bytes != bytes_) {
     since_ = now;

@@ -37,7 +37,7 @@ class PairDeadline {
  public:
   PairDeadline(const PairLink& link, const PairOptions& options, Job& job, std::string what);
   void moved() { since_ = 0; }
-  void idle();  // to be called after a poll that found nothing
+  void idle();  // call after a poll without a completion
 
  private:
   const PairLink& link_;
@@ -57,8 +57,8 @@ struct StreamResult {
 
 StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRole& role, Job& job);
 
-// Runs `turns` round trips from turn `first` on, and returns their total time in seconds. The end
-// that starts adds each of them but the first to `times`: the round trip for reads, otherwise half.
+// Runs `turns` round trips from turn `first` on, and returns their total time in seconds. The
+// starting end adds each round trip's time except the first to `times`: whole for reads, else half.
 double run_ping_pong(PairLink& link, const PairOptions& options, const PairRole& role,
                      std::uint64_t first, std::uint64_t turns, Histogram& times, Job& job);
 

@@ -48,7 +48,7 @@ using Rounds = std::vector<std::vector<RankPair>>;
 
 constexpr int kWarmUp = 10;  // round trips
 // Target duration of a batch of round trips, after which ranks synchronize and check the time. -D
-// overruns by up to one batch, which may take much longer than the one before on a busy machine.
+// overruns by up to one batch, which may be much longer than earlier batches on a busy machine.
 constexpr double kBatchSeconds = 0.1;
 
 class PairSession {
@@ -72,7 +72,7 @@ class PairSession {
     // Last, so that errors of this end do not wait for the other end.
     JobSpec spec = launched_ ? job_from_environment() : client_or_server(o_);
     if (spec.size < 2) throw UsageError("one rank has no peer to send to: start two or more");
-    // The other end may send nothing while a size is measured.
+    // While a size is measured, the other end may send no control message.
     spec.timeout = std::chrono::milliseconds(1000 * o_.limit_s + o_.timeout_ms);
     const auto end = std::chrono::steady_clock::now() + spec.timeout;
     try {
@@ -397,8 +397,9 @@ Rounds choose_pairs(const std::string& pairs, std::uint64_t seed, const Topology
 int run_pairs(const PairOptions& options) {
   check(options);
   if (!options.server.empty() && launched())
-    throw Error(fmt::format("server {}: the ranks of a launched job find each other; leave it out",
-                            options.server));
+    throw Error(
+        fmt::format("server {}: the ranks of a launched job connect by themselves; leave it out",
+                    options.server));
   return PairSession(options).run();
 }
 

@@ -28,7 +28,7 @@ JobSpec client_or_server(const PairOptions& o) {
   spec.launcher = "none";
   spec.address = o.server.empty() ? "0.0.0.0" : o.server;
   spec.ports = {static_cast<std::uint16_t>(o.tcp_port)};
-  // As with perftest, connections are not protected unless the user sets a secret at both ends.
+  // Like perftest's, connections are not protected unless the user sets a secret at both ends.
   const char* secret = std::getenv("WEFT_SECRET");
   spec.secret = secret != nullptr && *secret != '\0' ? secret : "weft perf";
   if (spec.rank == 0) {

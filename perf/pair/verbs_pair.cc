@@ -56,7 +56,7 @@ VerbsPair::VerbsPair(const PairOptions& options, const Nic& rail, std::size_t mo
       recvs_(device_, std::max(kRecvDepth, send_ ? o_.depth : 0) * o_.qps + 1, o_.events),
       key_(std::random_device{}() | std::uint64_t{std::random_device{}()} << 32) {
   if (most_bytes > device_.max_message())
-    throw Error(fmt::format("-s {}: {} takes messages of at most {} bytes", most_bytes,
+    throw Error(fmt::format("-s {}: {} supports messages of at most {} bytes", most_bytes,
                             device_.where(), device_.max_message()));
   const int most = device_.limits().max_qp_wr;
   depth_ = std::min({o_.depth, most, (sends_.depth() - 1) / o_.qps});

@@ -1,5 +1,4 @@
-// Posts and polls the messages of a pair over RDMA verbs. This file does not depend on set-up and
-// reports.
+// Posts and polls the messages of a pair over RDMA verbs. Does not depend on set-up and reports.
 #include <fmt/format.h>
 #include <poll.h>
 

@@ -34,7 +34,7 @@ double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, b
   double reduced = 0, copied = 0;
   switch (collective) {
     case Collective::kAllReduce:
-    case Collective::kReduce:  // the root's part of the work; others have less
+    case Collective::kReduce:  // the root's work; other ranks have less
       // A single rank has its result in the input: nothing is reduced, and out of place
       // everything is copied.
       reduced = nranks > 1 ? s / n : 0;

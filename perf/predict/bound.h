@@ -20,11 +20,11 @@ struct RailRate {
   double payload_share = kTcpPayloadShare;  // if declared
 };
 
-// Returns the minimum microseconds over the rails: share * bytes / (rails * payload rate). `share`
-// is the part of the message that must leave a host: 2(H-1)/H for all_reduce, (H-1)/H for
-// all_gather, reduce_scatter, gather, scatter and all_to_all (with the message of all ranks of a
-// host), 1 for broadcast, reduce and sendrecv; for unequal hosts see lower_bound_us() (cost.h).
-// Returns 0 if no byte must cross (one host, barrier) or the rate is unknown.
+// Returns the minimum microseconds over the rails: share * bytes / (rails * payload rate). `share`:
+// the part of the message that must leave a host, 2(H-1)/H for all_reduce, (H-1)/H for all_gather,
+// reduce_scatter, gather, scatter and all_to_all (with the message of all ranks of a host), 1 for
+// broadcast, reduce and sendrecv; for unequal hosts see lower_bound_us() (cost.h). Returns 0 if no
+// byte must cross (one host, barrier) or the rate is unknown.
 double rail_bound_us(Collective collective, const Shape& shape, std::uint64_t bytes, int rails,
                      RailRate rate);
 

@@ -49,7 +49,7 @@ std::string why_chosen(const Explanation& e) {
   const double us = chosen.prediction.time_us, best_us = best.prediction.time_us;
   if (q.algorithm != "auto")
     return us <= best_us ? "asked for by name, and the fastest"
-                         : fmt::format("asked for by name; {} would take {} us",
+                         : fmt::format("requested by name; {} would take {} us",
                                        best.algorithm->name, format_us(best_us));
   if (chosen.measured_us > 0) {
     const auto fastest = std::ranges::min_element(e.candidates, {}, [](const Candidate& c) {
@@ -155,7 +155,7 @@ std::string text(const Explanation& e) {
     }
   out += align(facts) +
          above_bound_in_words(of_bound,
-                              "the model takes this algorithm to be faster "
+                              "the model predicts this algorithm to be faster "
                               "than its links allow, which is wrong") +
          "  " + wrapped(proof_in_words(e), kColumns - 2, "  ") + "\n\n";
   std::vector<std::vector<std::string>> rows = {

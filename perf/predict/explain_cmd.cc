@@ -1,4 +1,4 @@
-// `weft explain COLLECTIVE`: shows the chosen algorithm and why, its predicted time, and its steps.
+// `weft explain COLLECTIVE`: shows the chosen algorithm, why, the predicted time, the steps.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -62,7 +62,7 @@ int run(const ExplainFlags& flags) {
 void add_explain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ExplainFlags>();
   CLI::App* command =
-      app.add_subcommand("explain", "which algorithm a collective takes, and why; its steps");
+      app.add_subcommand("explain", "which algorithm a collective uses, and why; its steps");
   add_model_flags(*command, *flags, "auto or an algorithm's name");
   section(*command, "Output");
   command->add_flag("--steps", flags->steps, "print the schedule of --rank");
@@ -79,7 +79,7 @@ void add_explain(CLI::App& app, int& exit_code) {
   command->footer("Example: weft explain all_reduce -N 8 --hosts 2 --rails 4 --bytes 64M --steps");
   command->callback([command, flags, &exit_code] {
     refuse_ignored(*command, *flags);
-    if (!flags->steps) refuse_given(*command, {"--rank"}, "it says whose steps --steps prints");
+    if (!flags->steps) refuse_given(*command, {"--rank"}, "it selects the rank of --steps");
     exit_code = run(*flags);
   });
 }

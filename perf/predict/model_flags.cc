@@ -39,7 +39,7 @@ Shape shape_of(const ModelFlags& flags, Rank rank) {
   return weft::shape_of(flags.ranks, flags.hosts, rank, flags.root);
 }
 
-// A rate that all ports of a rail share belongs to the rail: load cannot be shifted between hosts.
+// If all ports of a rail have the same rate, slows the rail: load cannot shift between hosts.
 void add_slow_ports(ModelCall& job, const std::vector<std::string>& texts) {
   PortNames names{std::vector<std::string>(job.shape.hosts.size()), {}};
   for (int rail = 0; rail < job.rails; ++rail) names.rails.push_back(rail);

@@ -1,5 +1,5 @@
-// The options that `weft explain` and `weft sim` share: a call of a hypothetical job, and the
-// machine on which it runs.
+// The common options of `weft explain` and `weft sim`: a call of a hypothetical job, and the job's
+// machine.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Joins the files of a job into one trace. This file does not depend on file formats or on time.
+// Joins the files of a job into one trace. Does not depend on file formats or on time.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +23,7 @@ bool same(const TraceNode& a, const TraceNode& b) {
   return all(a) == all(b);
 }
 
-// Assigns a rank to every file: either all files state theirs, or they are numbered in order.
+// Assigns a rank to every file: every file states its rank, or files are numbered in order.
 void number_files(std::vector<RankTrace>& files) {
   std::set<int> seen;
   const bool said = std::ranges::all_of(files, [](const RankTrace& f) { return f.rank >= 0; });
@@ -167,7 +167,8 @@ class GroupTable {
 
 int believed(const std::string& file, int ranks) {
   if (ranks <= kMostRanks) return ranks;
-  throw Error(fmt::format("{}: a job of {} ranks: weft takes up to {}", file, ranks, kMostRanks));
+  throw Error(
+      fmt::format("{}: a job of {} ranks: weft supports up to {}", file, ranks, kMostRanks));
 }
 
 int ranks_of(const std::vector<RankTrace>& files, int asked) {

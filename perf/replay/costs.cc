@@ -1,4 +1,4 @@
-// Simulates each distinct call of a trace once. This file does not depend on the ranks' programs.
+// Simulates each distinct call of a trace once. Does not depend on the ranks' programs.
 #include "perf/replay/costs.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace weft::replay {
 namespace {
 
-// Calls whose simulation would take longer use the cost model. The estimate is that of `weft sim`:
+// Calls whose simulation would take longer use the cost model. The estimate is like `weft sim`'s:
 // CPU time per message and per chunk of a rank.
 constexpr double kLongest_s = 2, kMessage_s = 2e-6, kChunk_s = 0.05e-6, kStep_s = 0.4e-6;
 
@@ -148,7 +148,7 @@ CallCosts::Cost CallCosts::collective(const TraceNode& node, const Kind& kind, d
   const std::size_t count = count_of(node, shape.nranks);
   const std::size_t blocks = by_blocks(node.collective) ? places.size() : 1;
   const std::size_t bytes = count * size_of(node.type) * blocks;
-  // Algorithms are chosen for healthy rails: a running job keeps them when a rail becomes slow.
+  // Choose algorithms for healthy rails: a running job keeps its algorithms if a rail becomes slow.
   SimFabricOptions healthy = o;
   healthy.rail_scale.clear();
   Shape equal_rails = shape;

@@ -1,6 +1,5 @@
-// The time of a call of a trace that runs alone on a fabric: simulated by the engine in virtual
-// time or, for large calls, from the cost model. The class depends only on nodes and groups of a
-// trace.
+// The time of a trace's call that runs alone on a fabric: from the engine in virtual time or, for
+// large calls, from the cost model. The class depends only on nodes and groups of a trace.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Folds a trace onto fewer ranks. This file does not depend on a fabric.
+// Folds a trace onto fewer ranks. Does not depend on a fabric.
 #include "perf/replay/fold.h"
 
 #include <fmt/format.h>
@@ -98,7 +98,7 @@ void cut_messages(JobTrace& trace, std::uint64_t most) {
   if (cut > 0)
     trace.notes.push_back(
         fmt::format("{} calls are of more than {} bytes and are played in that "
-                    "size; --most-bytes says otherwise",
+                    "size; --most-bytes changes it",
                     cut, format_bytes(most)));
 }
 

@@ -10,9 +10,9 @@ namespace weft::replay {
 // Returns the trace for `ranks` ranks. A trace of at most `ranks` ranks is returned unchanged.
 //
 // If all ranks of the job are alike, every group is cut to the largest size that divides `ranks`:
-// groups of neighbors stay neighbors, and others take the widest stride. Otherwise rank r plays
-// rank r * N / ranks of the job's N: groups keep the played ranks, and messages with ranks that are
-// not played are counted and left out. Messages keep their bytes.
+// ranks of neighboring groups remain neighbors, and other groups get the widest stride. Otherwise
+// rank r plays rank r * N / ranks of the job's N: groups keep the played ranks, and messages with
+// ranks that are not played are counted and left out. Messages keep their bytes.
 JobTrace fold(const JobTrace& trace, int ranks);
 
 // Cuts messages of more than `most` bytes to `most`.

@@ -1,5 +1,4 @@
-// Prints the current phase and progress of a long command every two seconds. The class does not
-// depend on a trace.
+// Prints the current phase and progress of a long command every two seconds.
 #pragma once
 
 #include <fmt/format.h>

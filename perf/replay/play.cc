@@ -1,5 +1,5 @@
-// Plays one rank's part of a trace over communicators. This file does not depend on file formats or
-// on the simulation.
+// Plays one rank's part of a trace over communicators. Does not depend on file formats or on the
+// simulation.
 #include "perf/replay/play.h"
 
 #include <fmt/format.h>
@@ -116,8 +116,8 @@ class RankPlay {
   struct Progress {
     std::vector<int> missing;
     std::vector<bool> ready, posted, arrived;
-    // Calls of a group are issued in program order, which is the same on all its ranks; messages of
-    // a pair in the order of the sender.
+    // Issues calls of a group in program order, which all its ranks share, and messages of a pair
+    // in the sender's order.
     std::map<std::pair<NodeKind, int>, std::queue<int>> issue;
     std::priority_queue<int, std::vector<int>, std::greater<>> compute;
     std::queue<int> over;  // ended nodes whose successors must be updated
@@ -172,7 +172,7 @@ class RankPlay {
     p.ready[at(i)] = true;
     const bool receives = node(i).kind == NodeKind::kRecv;
     std::queue<int>& line = p.issue[whom(node(i))];
-    // A receive first posts those before it in the sender's order: their messages arrive first.
+    // Before a receive, posts the receives of earlier messages of the sender, which arrive first.
     for (; !line.empty() && (receives ? !p.posted[at(i)] : p.ready[at(line.front())]); line.pop()) {
       const int next = line.front();
       p.posted[at(next)] = true;
@@ -189,7 +189,7 @@ class RankPlay {
       if (--p.missing[static_cast<std::size_t>(n)] == 0) make_ready(p, n, ledger);
   }
 
-  // Completes the nodes of calls that are done. Returns whether any call was.
+  // Completes the nodes of finished calls. Returns whether any call has finished.
   bool look(Progress& p, Ledger& ledger) {
     bool some = false;
     for (auto open = open_.begin(); open != open_.end();) {
@@ -210,7 +210,7 @@ class RankPlay {
     return some;
   }
 
-  // Waits in an open call, which drives all of them; without one, sleeps for about `us`.
+  // Waits in an open call, which progresses all calls; without an open call, sleeps for about `us`.
   void wait_a_little(double us) {
     constexpr double kTurnUs = 200, kOversleptUs = 100;
     const double most = us > 0 ? std::min(us, kTurnUs) : kTurnUs;

@@ -11,8 +11,8 @@ namespace weft::replay {
 
 struct PlayOptions {
   double compute_scale = 1;
-  bool busy = false;  // spin during computations, as a program that computes on its core
-  int steps = 3;      // timed steps, after one untimed step
+  bool busy = false;               // spin during computations, like a program that uses its core
+  int steps = 3;                   // timed steps, after one untimed step
   Heartbeat* heartbeat = nullptr;  // nullptr: none
 };
 

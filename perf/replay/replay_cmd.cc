@@ -56,7 +56,7 @@ Replay simulate_trace(const JobTrace& trace, const ReplayFabric& fabric, double 
   by_model = costs.by_model();
   if (fabric.hosts > 1) {
     CallCosts slow(trace, with_half_a_rail(fabric));
-    // A different order of waits may end slightly sooner, but a slower rail speeds up no job.
+    // A different order of waits may end slightly sooner, but a slower rail cannot speed up a job.
     result.half_rail_us =
         std::max(result.played.step_us, play_virtually(trace, cost(slow), compute_scale).step_us);
   }

@@ -104,7 +104,7 @@ void add_left_out(std::string& out, const JobTrace& trace) {
   if (trace.left_out.size() > kMost)
     out += fmt::format("  {} more names: --json lists them\n", trace.left_out.size() - kMost);
   if (trace.untimed > 0)
-    out += fmt::format("{} computations state no time, and take none here\n", trace.untimed);
+    out += fmt::format("{} computations state no time and count as 0\n", trace.untimed);
 }
 
 nlohmann::ordered_json json_of(const Report& report, const Replay& replay) {

@@ -23,7 +23,7 @@ struct Report {
   std::string where;                          // "4 hosts x 2 rails"
   std::string machine;                        // describes the simulated machine
   std::optional<Replay> measured, simulated;  // neither: the trace is empty
-  int by_model = 0;  // calls that the cost model timed, since they were too large to simulate
+  int by_model = 0;  // calls too large to simulate, timed by the cost model
 };
 
 // "computation 61 %, exposed all_reduce of 4M 30 %, ...": the parts of the step, largest first.

@@ -1,5 +1,4 @@
-// Queries of a trace, and the order of its nodes. This file does not depend on file formats or on
-// time.
+// Queries a trace and orders its nodes. Does not depend on file formats or on time.
 #include "perf/replay/trace.h"
 
 #include <fmt/format.h>

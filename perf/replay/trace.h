@@ -1,9 +1,9 @@
 // The traffic of a job, independent of the trace format: for every rank a list of nodes
-// (computation, collectives, messages) with dependencies, and the groups of ranks that they name.
+// (computation, collectives, messages) with dependencies, and groups of ranks.
 //
 // Readers return a RankTrace per rank; assemble() joins them, proves that the job can end, and
-// throws Error naming the file, the node and the value that prevent it. This file does not depend
-// on file formats.
+// throws Error naming the file, the node and the value that prevent it. Does not depend on file
+// formats.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct TraceNode {
   bool ranks_of_group = false;  // root and peer are ranks of the group; cleared by assemble()
   std::int64_t tag = 0;         // of a message: it matches only the same tag
   std::vector<std::uint64_t> after_ids;  // nodes that must end first, by id
-  std::vector<int> after;                // the same by index, set by assemble()
+  std::vector<int> after;                // their indices, set by assemble()
 };
 
 std::string words_of(const TraceNode& node);  // "node 7 (aten::mm)"
@@ -74,8 +74,8 @@ using Program = std::vector<TraceNode>;
 struct JobTrace {
   std::string format;  // "chakra", "param", "simai", "goal"
   int ranks = 0;
-  // A send completes for its rank when it is posted, as in Chakra and GOAL, even before the peer
-  // posts its receive.
+  // As in Chakra and GOAL, a send completes when it is posted, even before the peer posts the
+  // receive.
   bool sends_are_eager = false;
   std::vector<TraceGroup> groups;  // [0]: all ranks
   std::vector<Program> programs;   // a node's `after` precede it
@@ -87,7 +87,7 @@ struct JobTrace {
   const Program& program(Rank r) const {
     return programs[static_cast<std::size_t>(program_of[static_cast<std::size_t>(r)])];
   }
-  // Whether all ranks have the same program without messages, so that one represents all.
+  // Whether all ranks have the same program without messages, so that one rank represents all.
   bool alike() const;
   // Whether the trace has neither a call nor a computation that takes time.
   bool empty() const;

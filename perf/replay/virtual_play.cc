@@ -1,5 +1,4 @@
-// Runs the programs of all ranks side by side in virtual time. This file does not depend on a
-// fabric.
+// Runs the programs of all ranks concurrently in virtual time. Does not depend on a fabric.
 #include "perf/replay/virtual_play.h"
 
 #include <fmt/format.h>
@@ -127,7 +126,7 @@ class VirtualPlay {
     }
   };
   // Identifies a call: a list of a group, or the sender, receiver and tag of a message; and the
-  // index of the call among those of the list or message.
+  // index of the call among the calls of the list or message.
   using Place = std::tuple<const void*, Rank, Rank, std::int64_t, int>;
   // A call that only some of its ranks have posted.
   struct Waiting {
@@ -139,7 +138,7 @@ class VirtualPlay {
     double left_us = 0;
     bool rails = false;
     double speed = 1;
-    std::optional<Place> eager = {};  // the message that its sender does not wait for
+    std::optional<Place> eager = {};  // the message, if its send completed at once
   };
   // An eager message: the ranks that have posted it, and whether it has arrived.
   struct Message {
@@ -209,7 +208,7 @@ class VirtualPlay {
     if (const int next = m.order.issues[static_cast<std::size_t>(i)]; next >= 0) met(r, next);
   }
 
-  // The transfer starts when the send is posted, and the receive ends when it has arrived.
+  // The transfer starts when the send is posted, and the receive ends when the message has arrived.
   void post_message(Rank r, int i, const TraceNode& node, const Place& place,
                     const std::vector<Rank>& ranks) {
     Message& message = messages_[place];

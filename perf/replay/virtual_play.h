@@ -3,7 +3,7 @@
 // Model: a rank runs one computation at a time, and issues the calls of a group in order, as a CUDA
 // stream does. A call begins when all its ranks have posted it. Concurrent calls of a rank share
 // its links: each of n calls over rails (or inside hosts) runs at 1/n of its speed, with n taken at
-// its busiest rank. This file does not depend on a fabric.
+// its busiest rank. Does not depend on a fabric.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace weft::replay {
 
 struct CallCost {
   double us = 0;       // alone
-  bool rails = false;  // it uses rails, and not only memory of hosts
+  bool rails = false;  // uses rails, not only memory of hosts
 };
 // Returns the cost of a call of these ranks.
 using CostOf = std::function<CallCost(const TraceNode&, const std::vector<Rank>&)>;

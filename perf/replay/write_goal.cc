@@ -1,5 +1,5 @@
 // Writes a job as GOAL: messages and computations unchanged, and each collective as the messages of
-// the algorithm that `auto` selects for it. This file does not depend on the engine.
+// the algorithm that `auto` selects for it. Does not depend on the engine.
 #include "perf/replay/write_goal.h"
 
 #include <fmt/format.h>

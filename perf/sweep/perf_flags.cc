@@ -212,7 +212,7 @@ std::vector<std::string> settle(const CLI::App& command, PerfFlags& flags) {
     say(fmt::format("-m {}: the operations follow each other, none is merged with another",
                     flags.aggregate));
   if (flags.registered > 0 && given("--buffers"))
-    say(fmt::format("-R {} is ignored: --buffers {} says it", flags.registered, flags.buffers));
+    say(fmt::format("-R {} is ignored: --buffers is {}", flags.registered, flags.buffers));
   else if (flags.registered > 0)
     flags.buffers = "weft";
   if (!flags.step.empty() && given("--factor") && flags.factor > 1) {
@@ -231,8 +231,7 @@ std::vector<std::string> settle(const CLI::App& command, PerfFlags& flags) {
     flags.job.timeout_ms = 1000 * flags.timeout_s;
     flags.job.timeout = command.get_option("--timeout-s");
   } else if (flags.timeout_s > 0) {
-    say(fmt::format("-T {} is ignored: --timeout-ms {} says it", flags.timeout_s,
-                    flags.job.timeout_ms));
+    say(fmt::format("-T {} is ignored: --timeout-ms is {}", flags.timeout_s, flags.job.timeout_ms));
   }
   return warnings;
 }
@@ -255,7 +254,7 @@ PerfPlan plan_of(const PerfFlags& flags) {
   } else if (flags.root >= 0) {
     plan.roots = {flags.root};
   }
-  // `all` skips undefined combinations; a named one is an error.
+  // `all` skips undefined combinations; a combination named by the user is an error.
   if (plan.types.size() == 1 && plan.ops.size() == 1 && !defined(plan.ops[0], plan.types[0]))
     throw Error(fmt::format("-o {}: not defined for {}", name(plan.ops[0]), name(plan.types[0])));
   if (flags.compress != "none") {

@@ -42,7 +42,7 @@ struct PerfPlan {
 void add_perf_flags(CLI::App& command, PerfFlags& flags);
 
 // Interprets the one-letter options of nccl-tests, and refuses options that this collective would
-// ignore. Returns a warning for each option that does less than in nccl-tests.
+// ignore. Returns a warning for each option with less effect than in nccl-tests.
 std::vector<std::string> settle(const CLI::App& command, PerfFlags& flags);
 
 PerfPlan plan_of(const PerfFlags& flags);

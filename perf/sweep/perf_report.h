@@ -82,7 +82,7 @@ struct PerfReport {
 };
 
 // Whether the ranks of each host share memory. Ranks in separate containers or of different users
-// do not, and use the rails.
+// use the rails instead.
 bool hosts_share_memory(const Topology& topology);
 
 // Returns "shm", "tcp", "shm inside a host, tcp between hosts" and the like.

@@ -268,7 +268,7 @@ PerfHalf PerfRun::measure_half(const Case& what) {
     half.iterations = std::max(iterations_for(once_us, kBudgetUs) / m, 1);
   }
   Rhythm rhythm{m, !flags_.back_to_back};
-  // Back to back, times are taken of ten batches.
+  // Back to back: time ten batches.
   if (flags_.back_to_back && !flags_.per_iteration)
     rhythm = {std::max(half.iterations / 10, 1) * m, true};
   Times times = time(exercise, label, half.iterations * m, rhythm);

@@ -1,4 +1,4 @@
-// Selects and runs the cases of the collectives. This file does not depend on payload values.
+// Selects and runs the cases of the collectives. Does not depend on payload values.
 #include "perf/validate/collective_checks.h"
 
 #include <fmt/format.h>
@@ -161,7 +161,7 @@ std::vector<Case> validation_cases(Collective collective, int nranks) {
     Case c{collective, type, op};
     const std::size_t k = cases.size();
     c.count = std::clamp<std::size_t>(kMostOfBuffer / size_of(type) / blocks, 1, count);
-    // The periods of in_place and root differ from that of the two alternating buffers.
+    // The periods of in_place and root differ from the period of the two buffers.
     c.in_place = collective != Collective::kSendRecv && k % 4 >= 2;
     c.root = rooted(collective) && k % 3 == 2 ? nranks - 1 : 0;
     cases.push_back(c);
@@ -241,7 +241,7 @@ CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const 
   expected.timed_bytes = kTimedBytes[0];
   const SlowestPort slowest = slowest_port(samples);
   if (slowest.gbps <= 0) return expected;
-  // Ranks of the host share the rails that none of its ranks owns.
+  // All ranks of a host share the rails that no rank of the host owns.
   const FleetHost& host = hosts[static_cast<std::size_t>(slowest.port.host)];
   expected.limiting_link = fmt::format("{} rail {} {}", host.name, slowest.port.rail,
                                        slowest.sends ? "transmit" : "receive");
@@ -285,7 +285,7 @@ std::vector<CollectiveResult> time_all_reduce(World& world, CollectiveResult exp
     require(comm.all_reduce(data.data(), data.data(), data.size(), DType::kFloat32, RedOp::kSum));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  // The first run sets up connections; the second determines how many fit, with rank 0's time.
+  // The first run sets up connections; rank 0's time of the second determines how many runs fit.
   once();
   const double first = once();
   const double of_root = std::stod(told_by_root(job_of(world), fmt::format("{}", first)));

@@ -1,4 +1,4 @@
-// Validates facts from other machines. Does not judge whether a healthy host has them.
+// Validates facts from other machines. Does not judge whether they are healthy.
 #include "perf/validate/fleet_facts.h"
 
 #include <fmt/format.h>

@@ -24,7 +24,7 @@ struct SimulationOptions {
 
 struct Simulation {
   Report report;
-  std::vector<std::string> injected;  // one line per fault: what it is, and whether it was named
+  std::vector<std::string> injected;  // one line per fault: the fault, and whether it was named
 };
 
 Simulation simulate(const SimulationOptions& options);

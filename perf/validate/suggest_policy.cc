@@ -14,7 +14,7 @@
 namespace weft::fabric {
 namespace {
 
-// The common value of all ports; nullopt if some differ or have none.
+// The common value of all ports; nullopt if values differ or a port has no value.
 template <typename Get>
 auto common(const Report& report, const Get& get) -> decltype(get(PortFacts{})) {
   decltype(get(PortFacts{})) value;
@@ -59,7 +59,7 @@ void add_rates(const Report& report, std::string& top, std::string& tables) {
       values.insert(*rate);
     }
   if (rates.empty() || static_cast<int>(rates.size()) < report.rails)
-    top += "# rate = \"400 Gb/s\"   # no NIC says its rate: declare what a rail should reach\n";
+    top += "# rate = \"400 Gb/s\"   # no NIC reports its rate: declare the rate of a rail\n";
   else if (values.size() == 1)
     top += fmt::format("rate = \"{:g} Gb/s\"\n", *values.begin());
   if (values.size() < 2) return;

@@ -57,7 +57,7 @@ double seconds_from(const std::string& flag, const std::string& text) {
   return value * scale;
 }
 
-// A launcher whose ranks would each run alone; empty: none.
+// A launcher that weft does not support, so that each rank would run alone; empty: none.
 std::string unknown_launcher() {
   const std::pair<const char*, const char*> sizes[] = {
       {"PMI_SIZE", "MPICH's mpirun"},
@@ -114,7 +114,7 @@ int refuse_unknown_launcher(const std::string& launcher) {
   return kExitUnknown;
 }
 
-// While a probe waits for a dead path, the other ranks wait for the probe.
+// Other ranks wait for a probe while its path times out.
 void check_timeout(const JobFlags& job) {
   constexpr int kLeastMs = 8000;
   const bool given = job.timeout != nullptr && job.timeout->count() > 0;

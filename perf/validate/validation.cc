@@ -114,7 +114,7 @@ void Validation::probe(World& world) {
   fabric.stop();
 }
 
-// Skips the collectives if a link carries nothing, or no large packets: every collective would
+// Skips the collectives if a link passes no packets or no large packets: every collective would
 // stall until the deadline.
 void Validation::collectives(World& world) {
   phase_ = "collectives";

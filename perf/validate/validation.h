@@ -1,5 +1,5 @@
 // One run of `weft validate`, on every rank of the job: facts, probes, collectives, counters again;
-// then checks and report on rank 0. Defines the order; the other rooms do the work.
+// then checks and report on rank 0. Defines the order; other folders do the work.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ class Validation {
   // Adds the job's failure to the report, with the results so far on this rank.
   void fail(const Status& failure);
 
-  // On rank 0: why the baseline could not be used, such as another fleet; empty: it could.
+  // On rank 0: why the baseline is not usable, such as another fleet; empty: usable or none.
   const std::string& baseline_error() const { return baseline_error_; }
 
   const Report& report() const { return report_; }

@@ -1,4 +1,4 @@
-// Exchanges messages between the agents, and finds the place that the wrong ones share.
+// Exchanges messages between the agents, and finds the common place of the wrong messages.
 #include "perf/validate/wrong_pairs.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ WrongHost most_wrong(const std::vector<std::vector<int>>& wrong,
       all += sends ? place.wrong : 0;
     }
   std::ranges::stable_sort(places, std::greater{}, &WrongHost::wrong);
-  // An end that shares all wrong messages with the other end cannot be distinguished from it.
+  // If two ends share all wrong messages, either end may be at fault.
   if (places.size() < 2 || places[0].wrong < kLeastWrong || places[0].wrong < kNearlyAll * all ||
       places[0].wrong == places[1].wrong)
     return {};

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-// Seconds since a past time that is the same for all threads of a host. Thread-safe.
+// Seconds since a fixed past time, the same for all threads of a host. Thread-safe.
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

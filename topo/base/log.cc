@@ -1,4 +1,4 @@
-// Creates weft's logger, with the level of WEFT_LOG. This file is independent of the logged text.
+// Creates weft's logger, with the level of WEFT_LOG.
 #include "topo/base/log.h"
 
 #include <spdlog/sinks/stdout_sinks.h>

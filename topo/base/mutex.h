@@ -1,6 +1,6 @@
 // A mutex and its lock, annotated so that clang proves at compile time (-Wthread-safety) which data
-// a mutex guards and which functions require it. No effect with other compilers. The macros are
-// those of https://clang.llvm.org/docs/ThreadSafetyAnalysis.html.
+// a mutex guards and which functions require it. No effect with other compilers. Macros:
+// https://clang.llvm.org/docs/ThreadSafetyAnalysis.html.
 #pragma once
 
 #include <mutex>
@@ -37,7 +37,7 @@ class WEFT_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// The common part of the locks of all mutex types, whose annotations differ.
+// The common part of the locks, whose annotations depend on the mutex type.
 template <class M>
 class UnannotatedLock {
  public:
@@ -58,8 +58,8 @@ class UnannotatedLock {
     mutex_.lock();
     held_ = true;
   }
-  // Releases the mutex while `f` runs, and acquires it again also if `f` throws. For functions to
-  // which the holder passes the lock: clang assumes that the mutex is held, except in `f`.
+  // Releases the mutex while `f` runs, and acquires it again also if `f` throws. For functions that
+  // get the lock as an argument: clang assumes that the mutex is held, except in `f`.
   template <class F>
   void without(F f) {
     struct Again {

@@ -1,4 +1,4 @@
-// Names of codes and texts of statuses. This file is independent of the operation that failed.
+// Names of codes and texts of statuses.
 #include "topo/base/status.h"
 
 namespace weft {

@@ -1,5 +1,4 @@
-// Starts threads with all signals blocked, and sets their CPUs. This file is independent of the
-// threads' work.
+// Starts threads with all signals blocked, and sets their CPUs.
 #include "topo/base/thread.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// Yields the core with Linux system calls. This file is independent of the event that the thread
-// waits for.
+// Yields the core with Linux system calls.
 #include "topo/base/yield.h"
 
 #include <sched.h>

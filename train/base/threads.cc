@@ -1,5 +1,4 @@
-// The thread pool of a rank: threads take pieces from a ticket. This file does not depend on
-// operators.
+// The thread pool of a rank: threads take pieces from a ticket. Does not depend on operators.
 #include "train/base/threads.h"
 
 #include <atomic>
@@ -19,7 +18,7 @@ thread_local bool t_inside = false;  // inside a piece: a nested in_pieces() is 
 thread_local std::function<void()> t_between;
 thread_local std::chrono::steady_clock::time_point t_last;
 
-// A link of 10 GB/s moves a slice in less time than this; a call of poll() takes a few us.
+// A 10 GB/s link moves a slice in less time; a call of poll() takes a few us.
 constexpr std::chrono::microseconds kBetween{300};
 
 void between_pieces() {
@@ -39,8 +38,8 @@ void pause() {
 }
 
 // The helper threads of one rank. After an operator they spin for a moment, since the next one
-// usually follows at once, and then sleep. A helper without a core delays the round only if it has
-// taken a piece. Only the rank's thread calls run().
+// usually follows at once, and then sleep. A helper that waits for a core delays the round only if
+// it has taken a piece. Only the rank's thread calls run().
 class Team {
  public:
   explicit Team(int threads) {
@@ -80,7 +79,7 @@ class Team {
   // About 50 us: longer than the gap between operators, shorter than most waits for other ranks.
   static constexpr int kTries = 2000;
 
-  // A ticket is the number of pieces and the index of the next one, in one atomic, so that a late
+  // A ticket is the number of pieces and the next piece's index, in one atomic, so that a late
   // helper cannot mix up two rounds. f_ is valid as long as a piece of the round is not done.
   void work(std::size_t worker) {
     t_inside = true;

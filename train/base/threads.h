@@ -1,5 +1,5 @@
-// Threads of one rank that share the work of an operator. Only the shape decides how work is split
-// into pieces, so results have the same bits with any number of threads.
+// Threads of one rank that share the work of an operator. The split into pieces depends only on the
+// shape, so results have the same bits with any number of threads.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Element types that name the memory of their numbers. A model of `float` computes on the CPU, a
-// model of OnDevice<Bf16> on a GPU. Both use the same layers; overload resolution selects the
-// operators (operators/operators.h). The host never reads an OnDevice element.
+// Element types that include the memory space of the numbers. A model of `float` computes on the
+// CPU, a model of OnDevice<Bf16> on a GPU. Both use the same layers; overload resolution selects
+// the operators (operators/operators.h). The host never reads an OnDevice element.
 #pragma once
 
 #include <cstddef>
@@ -98,7 +98,7 @@ using LossSum = Beside<T, double>;
 template <class T>
 inline constexpr bool kHasMaster = sizeof(T) < sizeof(Wide<T>);
 
-// Returns the number of elements T that hold `count` elements Wide<T>.
+// Returns the number of elements T with the size of `count` elements Wide<T>.
 template <class T>
 constexpr std::size_t wide_room(std::size_t count) {
   return count * (sizeof(Wide<T>) / sizeof(T));

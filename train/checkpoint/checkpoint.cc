@@ -1,5 +1,4 @@
-// Saves and loads checkpoints over all ranks, which agree on failures. This file is independent of
-// any model.
+// Saves and loads checkpoints over all ranks, which agree on failures. Does not depend on a model.
 #include "train/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -116,8 +115,8 @@ std::optional<bool> committed(const std::string& path) {
   }
 }
 
-// Creates a new folder for this step. One may exist already: from an interrupted save, or because a
-// resumed job reaches the same step again.
+// Creates a new folder for this step. An older folder of the step may exist: from an interrupted
+// save, or because a resumed job reaches the step again.
 std::string new_folder(const std::string& folder, int step) {
   fs::create_directories(folder);
   for (int again = 0;; ++again) {
@@ -305,8 +304,8 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
 
 namespace {
 
-// Returns the folders to load from, as rank 0 sees them, newest first. left_out: errors of
-// checkpoints that were committed but are damaged.
+// Returns the folders on rank 0 from which to load, newest first. left_out: errors of committed but
+// damaged checkpoints.
 std::vector<std::string> choices(const std::string& folder, int step,
                                  std::vector<std::string>& left_out) {
   std::vector<std::string> all;
@@ -368,7 +367,7 @@ Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
     const Attempt mine = attempt(chosen, pieces, accept);
     agree_that_it_worked(comm, mine.fault);
     const std::string damage = first_fault(comm, mine.damage);
-    if (!damage.empty()) {  // the next attempt overwrites what was read
+    if (!damage.empty()) {  // the next attempt overwrites all pieces
       chosen.left_out.push_back(damage);
       continue;
     }

@@ -1,13 +1,13 @@
-// Checkpoints: all ranks write shards of logical tensors in parallel; a job with any other layout
-// can load them.
+// Checkpoints: all ranks write shards of logical tensors in parallel; a job with any layout can
+// load them.
 //
 //   FOLDER/step-00000100/rank-00000.shard ...   the parts that each rank wrote, one after the other
 //   FOLDER/step-00000100/manifest.json          tensors; file, offset and crc32c of each part
 //   FOLDER/step-00000100/commit                 crc32c of the manifest; written last
 //
 // A rank writes each file under a temporary name, syncs and renames it. A checkpoint is valid only
-// with a matching commit: after an interrupted save, the previous one loads. One rank writes a
-// replicated part. Checkpoints are independent of model and optimizer.
+// with a matching commit: after an interrupted save, jobs load the previous checkpoint. One rank
+// writes a replicated part. Checkpoints are independent of model and optimizer.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@
 namespace weft::train {
 
 struct CheckpointOptions {
-  int keep = 2;  // committed checkpoints to keep; a save removes older and interrupted ones
+  int keep = 2;  // committed checkpoints to keep; a save removes older and interrupted checkpoints
   // For tests: a save calls this at each point where a rank may fail.
   std::function<void(const char* point)> at_point = {};
 };
@@ -42,10 +42,10 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
                            const std::vector<TensorPart<T>>& pieces,
                            const nlohmann::json& extra = {}, const CheckpointOptions& options = {});
 
-// Collective. Fills the pieces of all ranks from the newest checkpoint, or from that of one step
-// (step >= 0), written by any number and layout of ranks; float and double convert. If a file is
-// missing, short or damaged, the previous checkpoint loads and left_out has the error. Throws Error
-// on every rank if no complete checkpoint is found, or a tensor is missing or has another shape.
+// Collective. Fills the pieces of all ranks from the newest checkpoint, or from one step's (step >=
+// 0), written by any number and layout of ranks; float and double convert. If a file is missing,
+// short or damaged, the previous checkpoint loads and left_out has the error. Throws Error on every
+// rank if no complete checkpoint is found, or a tensor is missing or has another shape.
 // accept(checkpoint) runs before tensors are read; its exception becomes the Error of every rank.
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
@@ -57,7 +57,7 @@ Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
 // checkpoints in it.
 bool checkpoint_there(Communicator comm, const std::string& folder);
 // Collective. Throws UsageError on every rank if the folder has a checkpoint: a new run would mix
-// its checkpoints with it.
+// its checkpoints with the old one.
 void require_no_checkpoint(Communicator comm, const std::string& folder);
 
 }  // namespace weft::train

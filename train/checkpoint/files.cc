@@ -1,4 +1,4 @@
-// Writes whole files by write, sync and rename. This file is independent of checkpoints.
+// Writes whole files by write, sync and rename. Does not depend on checkpoints.
 #include "train/checkpoint/files.h"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ class File {
     const int error = errno;
     const std::string text =
         fmt::format("checkpoint: cannot {} {}: {}; {}", what, path_, std::strerror(error), hint);
-    // ENOTDIR: a path component is a file, so it is no checkpoint either.
+    // ENOTDIR: a path component is a file, so the checkpoint does not exist, either.
     if (reads_ && (error == ENOENT || error == ENOTDIR)) throw Damaged(text);
     if (reads_) throw Unreadable(text);
     throw Error(text);

@@ -1,4 +1,4 @@
-// The lock of a folder, with flock(). This file is independent of checkpoints.
+// The lock of a folder, with flock(). Does not depend on checkpoints.
 #include "train/checkpoint/lock.h"
 
 #include <fcntl.h>
@@ -17,13 +17,13 @@
 namespace weft::train {
 
 FolderLock::FolderLock(Communicator comm, const std::string& folder) {
-  char holder[256] = {};  // empty: nobody holds the lock
+  char holder[256] = {};  // empty: the lock is free
   if (comm.rank() == 0) {
     const std::string path = folder + "/lock";
     std::error_code ignored;  // open() below reports the error
     std::filesystem::create_directories(folder, ignored);
     fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    // A lock file of another user, in a shared folder: can be locked, but not written.
+    // Another user's lock file in a shared folder: this process can lock but not write it.
     const bool signs = fd_ >= 0 || errno != EACCES;
     if (!signs) fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0) {

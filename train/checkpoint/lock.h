@@ -1,5 +1,5 @@
 // FolderLock: lets one job at a time save in a folder. Each save removes older checkpoints, so two
-// jobs would remove each other's. This file is independent of checkpoints.
+// jobs would remove each other's checkpoints.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Files of processes that wait to join a job. This file starts no process.
+// Files of processes that wait to join a job. Starts no process.
 #include "train/checkpoint/waiting_room.h"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ void WaitingRoom::close() const {
   std::ofstream(folder_ + "/over") << "\n";
 }
 
-// Counts only locked files: a process that died while waiting holds no lock.
+// Counts only locked files: a dead process holds no lock.
 std::vector<std::string> WaitingRoom::waiting() const {
   std::vector<std::string> all;
   std::error_code ignored;

@@ -1,5 +1,5 @@
-// WaitingRoom: processes that want to join a job, and the job's rank 0, find each other by files in
-// FOLDER/waiting. This file is independent of replicas.
+// WaitingRoom: files in FOLDER/waiting connect processes that wait to join a job with the job's
+// rank 0. Does not depend on replicas.
 //
 //   NAME          a process waits, and holds the lock of this file
 //   NAME.invited  "rank size id": the World that it joins
@@ -23,10 +23,10 @@ struct Invitation {
 
 class WaitingRoom {
  public:
-  // Takes the folder of --save.
+  // `folder`: the folder of --save.
   explicit WaitingRoom(const std::string& folder) : save_(folder), folder_(folder + "/waiting") {}
 
-  // Rank 0 calls these: open() clears the folder at the start of a job, close() ends all waits.
+  // For rank 0: open() clears the folder at the start of a job, close() ends all waits.
   void open() const;
   void close() const;
   // Returns the names of the waiting processes, sorted.

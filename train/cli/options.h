@@ -1,5 +1,5 @@
-// Adds options to a command of the trainer; the help shows their defaults. Rows of an OptionTable
-// also declare the values that ranks must agree on, and invalid combinations.
+// Adds options to a command of the trainer; the help shows the defaults. Rows of an OptionTable
+// also declare values that must be equal on all ranks, and invalid combinations.
 #pragma once
 
 #include <fmt/format.h>
@@ -59,8 +59,8 @@ class OptionTable : OptionAdder {
         *table.agreed_ += (std::ostringstream() << name << " " << std::quoted(said) << " ").str();
       return *this;
     }
-    // Throws UsageError if the option was given although it has no effect (`vain`). The message is
-    // its name and value followed by `why`, which has the remedy.
+    // Throws UsageError if the option was given but has no effect (`vain`). The message is the
+    // option's name and value, then `why`, which includes a remedy.
     const Row& refused(bool vain, const std::string& why) const {
       if (table.agreed_ == nullptr || !vain || option->count() == 0) return *this;
       const bool flag = option->get_expected_min() == 0;

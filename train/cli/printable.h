@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// Returns the bytes with \xNN for bytes that are not UTF-8 text, or could move the cursor.
+// Replaces bytes that are not UTF-8 text, or that could move the cursor, by \xNN.
 std::string printable(std::string_view bytes);
 
 }  // namespace weft

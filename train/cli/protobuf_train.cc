@@ -1,4 +1,4 @@
-// Writes a Chakra trace; compiled only with protobuf. This file is independent of the trainer.
+// Writes a Chakra trace; compiled only with protobuf. Does not depend on the trainer.
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -94,7 +94,7 @@ chakra::Attribute& add(chakra::Node& node, std::string_view name) {
   return attribute;
 }
 
-// Chakra's feeder reads each attribute from the field of one type only, and reads 0 from others.
+// Chakra's feeder reads each attribute from a field of one type, and reads 0 from other fields.
 void describe(const Operation& o, chakra::Node& node) {
   using chakra::Type;
   node.set_name(o.name);
@@ -178,7 +178,7 @@ void write_chakra_trace(const std::string& path, Rank rank) {
     };
     std::vector<Open> open;
     for (const Operation& o : operations.list) {
-      // The computation before the operation depends on the operations that had ended by then.
+      // The computation before an operation depends on all operations that had ended by then.
       chakra::Node between;
       between.set_id(++id);
       between.set_name("computation");

@@ -1,4 +1,4 @@
-// Rows of several commands, and checks that belong to no single option. Starts nothing.
+// Rows of several commands, and checks of several options. Starts nothing.
 #include "train/cli/train_checks.h"
 
 #include <fmt/format.h>

@@ -24,7 +24,7 @@ namespace weft {
 namespace {
 
 // OpenBLAS up to 0.3.21 does not recognize new AMD processors and uses only half of their vector
-// width. Ranks started by this process load it anew. Keeps an OPENBLAS_CORETYPE of the user.
+// width. Affects ranks that this process starts. Keeps a user's OPENBLAS_CORETYPE.
 void prefer_wide_products() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -35,7 +35,7 @@ void prefer_wide_products() {
 #endif
 }
 
-// Derives the size of the mesh from that of the job, or vice versa, if one is not given.
+// Derives the mesh's size from the job's size, or vice versa, if only one is given.
 void complete(TrainFlags& flags, bool dp_given) {
   auto& mesh = flags.options.mesh;
   const int others = mesh.tensor * mesh.pipeline;
@@ -87,7 +87,7 @@ int train_gpt(TrainFlags& flags) {
   if (std::getenv(kReplaces) != nullptr)
     flags.job.join = [&](const WorldOptions&) { return wait_to_join(elasticity(flags)); };
   const auto run = [&] {
-    Rank me = kNoRank;  // kNoRank if the ranks are other processes
+    Rank me = kNoRank;  // kNoRank: the ranks are other processes
     const int code = run_job("train", flags.job, [&](World& world) {
       me = world.rank();
       return run_as(world, flags);

@@ -1,5 +1,4 @@
-// Decides which ranks continue after a rank died, and which processes join. This file is
-// independent of the computation of a step.
+// Decides which ranks continue after a rank died, and which processes join. Does not compute steps.
 #include "train/cli/train_elastic.h"
 
 #include <fmt/format.h>
@@ -43,7 +42,7 @@ int most_replicas(const train::TrainOptions& o, std::size_t ranks, int most) {
 struct Plan {
   std::vector<Rank> members;        // ranks of the previous World
   std::vector<std::string> guests;  // waiting processes
-  bool anew = false;                // construct a World; otherwise all stay in this one
+  bool anew = false;                // construct a World; otherwise keep this World
   bool in_memory = false;
   std::string fault;  // the reason if there is no next World
 };
@@ -56,7 +55,7 @@ Plan agreed(World& world, const Plan& mine) {
   return nlohmann::json::parse(all[0]).get<Plan>();
 }
 
-// Plans a World of `ranks` ranks: those of this one, as far as needed, then waiting ones.
+// Plans a World of `ranks` ranks: first ranks of this World, then waiting processes.
 Plan plan_of(std::size_t here, std::size_t ranks, std::vector<std::string> waiting) {
   Plan plan;
   plan.members.resize(std::min(here, ranks));
@@ -170,7 +169,7 @@ std::unique_ptr<World> take_in(World& world, const train::TrainOptions& o, const
   if (!plan.anew) return nullptr;
   try {
     return follow(plan, world, how);
-  } catch (const std::exception& e) {  // a rank died; if of this World, it fails next
+  } catch (const std::exception& e) {  // a rank died; if of this World, this World fails next
     if (world.rank() == 0)
       fmt::print(stderr, "weft train: warning: {} ranks did not join: {}\n", plan.guests.size(),
                  e.what());

@@ -1,5 +1,5 @@
 // --elastic without a restart: after ranks died, the remaining ranks continue in a smaller World;
-// with --restart, new processes join at a checkpoint. This file is independent of tensors.
+// with --restart, new processes join at a checkpoint. Does not depend on tensors.
 #pragma once
 
 #include <memory>
@@ -23,17 +23,17 @@ Elasticity elasticity(const TrainFlags& flags);
 int replicas_that_fit(const train::TrainOptions& options, int most);
 
 struct Regrouped {
-  std::unique_ptr<World> world;  // null: this rank is not needed, or nothing changes
+  std::unique_ptr<World> world;  // null: this rank is not needed, or no change
   // The state in memory is valid: each rank keeps its part after step `step`, and a rank that has
-  // not completed that step does so. Otherwise all ranks load the newest checkpoint.
+  // not completed this step completes it. Otherwise all ranks load the newest checkpoint.
   bool in_memory = false;
   int step = 0;
   double loss = 0, norm = 0;
 };
 
 // Every remaining rank calls this after `world` failed, with the last step that it has completed.
-// Complete replicas continue in their previous order; if none is complete, the remaining ranks and
-// waiting processes form new ones. Throws Error if they are too few.
+// Complete replicas continue in their previous order; if no replica is complete, the remaining
+// ranks and waiting processes form new replicas. Throws Error if these are too few.
 Regrouped go_on_without_lost(World& world, const train::TrainOptions& options,
                              const Elasticity& how, int step, double loss, double norm);
 

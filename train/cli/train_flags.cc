@@ -23,8 +23,7 @@ int evaluates_every(const TrainFlags& flags) {
 
 namespace {
 
-// Runs before the check of the sign, which accepts "nan". That check rejects text that is not a
-// number.
+// Runs before the sign check, which accepts "nan" and rejects text that is not a number.
 CLI::Validator finite_number() {
   return CLI::Validator(
       [](const std::string& text) {

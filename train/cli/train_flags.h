@@ -27,8 +27,8 @@ struct TrainFlags {
   bool cache = true;       // generate the sample with a KV cache
   double lr_per_256 = 0;   // 0: not given
   double peak_tflops = 0;  // per GPU; 0: look up by its name
-  // Values besides TrainOptions that all ranks must agree on, as text for train::agree(): saving,
-  // sampling and tracing are collective. Set by check_train_flags().
+  // Values outside TrainOptions that must be equal on all ranks, as text for train::agree(), since
+  // saving, sampling and tracing are collective. Set by check_train_flags().
   std::string agreed;
 };
 

@@ -1,4 +1,4 @@
-// Appends JSON lines to the log. This file is independent of the computation of a step.
+// Appends JSON lines to the log. Does not compute steps.
 #include "train/cli/train_log.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Restarts of local jobs, and --kill. This file is independent of checkpoints.
+// Restarts of local jobs, and --kill. Does not depend on checkpoints.
 #include "train/cli/train_restart.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Restarts of `weft train`: after a rank died, the job restarts from the last checkpoint, with the
-// same number of ranks or fewer. This file is independent of the model.
+// same number of ranks or fewer. Does not depend on the model.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ struct RestartFlags {
 
 // Returns whether this job is a restart, or this rank replaces a killed one.
 bool restarted();
-// Checks the flags on a rank. Throws UsageError for restarts under a launcher, which itself ends a
-// job that lost a rank, and if --kill names no rank or step of this job.
+// Checks the flags on a rank. Throws UsageError for restarts under a launcher, since launchers end
+// a job that lost a rank, and if --kill names no rank or step of this job.
 void check_restart(const RestartFlags& flags, const World& world, int steps);
 
 // Executes --kill, in the job's first run only: kills this process at that rank and step.

@@ -8,14 +8,14 @@
 namespace weft::train {
 namespace {
 
-// Returns the options of the checkpoint's run. Options that it does not contain (all, if it was not
-// a GPT run) are those of `mine`.
+// Returns the options of the checkpoint's run. Options that the checkpoint lacks (all, if it was
+// not a GPT run) are copied from `mine`.
 TrainOptions options_of(const Checkpoint& c, const TrainOptions& mine) {
   const bool there = c.extra.is_object() && c.extra.contains("options");
   return there ? with_described(mine, c.extra.at("options").get<std::string>()) : mine;
 }
 
-// Returns why this checkpoint cannot resume with these options; empty: it can.
+// Returns why a run with these options cannot resume from this checkpoint; empty: it can.
 std::string refusal(const Checkpoint& c, const TrainOptions& options) {
   const bool adam = options_of(c, options).optimizer.adam;
   if (adam == options.optimizer.adam) return "";
@@ -86,7 +86,7 @@ std::vector<std::string> differences(const Checkpoint& from, const TrainOptions&
              fmt::format("the learning rate goes from {:.3g} to {:.3g}", was, is));
   if (options.loss_scale > 0 && theirs.loss_scale > 0)
     differ("loss-scale", options.loss_scale, theirs.loss_scale,
-           "it goes on with the scale that this one had reached");
+           "it continues with the scale of the checkpoint");
   // Files contain floats also for 16-bit weights, so only this entry shows the type.
   if (from.extra.is_object()) differ("type", type, from.extra.value("type", type), kOtherCurve);
   if (from.extra.is_object() && from.extra.contains("text")) {

@@ -1,5 +1,5 @@
-// The description of a run in its checkpoints: each save writes it, and a resumed run compares it
-// with its own. Layout, ZeRO stage and schedule may differ.
+// The description of a run in its checkpoints: each save writes the description, and a resumed run
+// compares it with its own description. Layout, ZeRO stage and schedule may differ.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,8 +25,8 @@ Checkpoint load_run(Communicator comm, const std::string& folder,
 // Restores the scaler's scale and counters; keeps the scale if the checkpoint has none.
 void restore(const Checkpoint& from, LossScaler& scaler);
 
-// Returns the differences from the checkpoint's run as warnings: the run resumes, but its loss
-// curve changes.
+// Returns the differences from the checkpoint's run as warnings: the resumed run has another loss
+// curve.
 std::vector<std::string> differences(const Checkpoint& from, const TrainOptions& options,
                                      const Text& text, const std::string& type);
 

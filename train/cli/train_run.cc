@@ -1,5 +1,5 @@
-// The run of one rank of `weft train`: setup, steps, evaluations, checkpoints, progress. A step is
-// computed elsewhere.
+// The run of one rank of `weft train`: setup, steps, evaluations, checkpoints, progress. trainer.h
+// computes a step.
 #include "train/cli/train_run.h"
 
 #include <fmt/format.h>
@@ -78,8 +78,8 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
-// Weights that are NaN stay NaN: ends a job without progress, before its checkpoints replace the
-// last good ones.
+// NaN weights remain NaN: ends a job without progress before its checkpoints replace the last good
+// checkpoints.
 void require_steps(const train::StepReport& r, int steps) {
   constexpr int kMostLost = 20;
   if (r.lost == 0 || (r.lost < kMostLost && r.step < steps)) return;
@@ -117,7 +117,7 @@ void write_sample(train::Inference<T>& model, const TrainFlags& flags, bool spea
   if (speaks) fmt::print("# sample, {:.0f} tokens/s:\n{}\n", rate, printable(text));
 }
 
-// Returns the layout of inference: that of training without data and sequence parallelism.
+// Returns the layout of inference: training's layout without data and sequence parallelism.
 train::GptParallel in_group(const TrainOptions& options, train::Mesh& mesh) {
   train::GptParallel parallel = parallel_of(options);
   parallel.tensor = &mesh.tensor;
@@ -152,7 +152,7 @@ struct Carried {
   std::unique_ptr<World> world;
   // Source of the state: as the flags select, in memory, or the newest checkpoint.
   enum { kByFlags, kInMemory, kInCheckpoint } from = kByFlags;
-  bool waits = false;  // the rank is not needed now, but may be later
+  bool waits = false;  // the rank is not needed now but may be needed later
   int step = 0;
   double loss = 0, norm = 0;  // of that step
   train::LossScaler scaler{0};
@@ -175,8 +175,8 @@ struct Carried {
   }
 };
 
-// Trains in this World to the end, or until ranks are lost and the others can continue, or new ones
-// join: `carried` then has the next World, or null if this rank is not needed.
+// Trains in this World to the end, or until ranks are lost and the other ranks can continue, or new
+// ranks join: `carried` then has the next World, or null if this rank is not needed.
 template <class T>
 int run_in(World& world, const TrainFlags& flags, const train::Text& text,
            const std::optional<train::Text>& test, double peak, Carried<T>& carried) {
@@ -275,7 +275,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
       std::optional<double> test_loss;
       if (test && r.step % evaluates_every(flags) == 0 && r.lost == 0)
         test_loss = trainer.evaluate(*test);
-      // Show before saving: a resumed job does not show this step again.
+      // Print before saving: a resumed job does not print this step again.
       if (speaks) show(r, test_loss);
       require_steps(r, flags.steps);
       due = due || r.step % flags.save_every == 0 || r.step == flags.steps;
@@ -297,7 +297,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
       try {
         left = go_on_without_lost(world, options, elasticity(flags), trainer.steps_done(), r.loss,
                                   r.norm);
-      } catch (const Error& e) {  // caller only has this failed World
+      } catch (const Error& e) {  // the caller has only this failed World
         fmt::print(stderr, "weft train: {}\n", e.what());
         return kExitCritical;
       }

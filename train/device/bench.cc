@@ -1,4 +1,4 @@
-// Times kernels and products, and prints the table. This file is independent of models.
+// Times kernels and products, and prints the table. Does not depend on models.
 #include "train/device/bench.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ class Table {
     fmt::print("{:<24} {:>12} {:>10} {:>10} {:>8}\n", "kernel", "moved or done", "us", "rate",
                "of peak");
   }
-  // bytes: the minimum, each read and written once. flops: of a product; otherwise 0.
+  // bytes: minimum traffic, each operand read or written once. flops: of a product; otherwise 0.
   void row(const char* name, double bytes, double flops, const std::function<void()>& run) {
     run();
     rank_device().wait();

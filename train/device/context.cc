@@ -1,4 +1,4 @@
-// Streams, device memory and pinned memory of a rank. This file is independent of operators.
+// Streams, device memory and pinned memory of a rank. Does not depend on operators.
 #include "train/device/context.h"
 
 #include <fmt/format.h>
@@ -151,10 +151,10 @@ void DeviceContext::look() {
 }
 
 // CUDA queues about 1,000 commands per stream. A launch into a full queue blocks in the driver,
-// with a lock that the kernels of a collective need; if the stream waits for that collective, this
-// is a deadlock. So the host limits its lead, but leaves the device enough queued work.
+// with a lock that the kernels of a collective need; if the stream waits for that collective, the
+// rank deadlocks. So the host limits the number of queued launches, but keeps the device busy.
 void DeviceContext::stay_near() {
-  constexpr std::size_t kAhead = 256;  // lead of at most twice this, plus commands of collectives
+  constexpr std::size_t kAhead = 256;  // at most twice this many launches, plus collectives
   if (++launches_ % kAhead != 0) return;
   while (!lately_.passed()) look();
   lately_ = mark(compute_);
@@ -169,7 +169,7 @@ void* DeviceContext::product_scratch() {
 
 PinnedMemory DeviceContext::pinned(std::size_t bytes) {
   reclaim_uploads();
-  // Powers of two from a page up to 1 MB, then whole megabytes: few sizes, so blocks are reused.
+  // Powers of two from a page to 1 MB, then whole megabytes: few sizes, to reuse blocks.
   constexpr std::size_t kLarge = std::size_t{1} << 20;
   std::size_t size = 4096;
   while (size < bytes && size < kLarge) size *= 2;

@@ -2,8 +2,8 @@
 // and a stream-ordered memory allocator (compute stream). It uses transport/gpu/device.h, so the
 // fake device works too.
 //
-// Operators are asynchronous; they read and write in the order of the compute stream. Only later
-// work of that stream reuses released memory, so release() does not block.
+// Operators are asynchronous and ordered by the compute stream. Only later work of this stream
+// reuses released memory, so release() does not block.
 #pragma once
 
 #include <cstddef>
@@ -90,14 +90,14 @@ class DeviceContext {
   DeviceMark mark(void* stream);          // after the work now on the stream
   // Blocks until all streams are empty, so that none waits for a collective. Call it before
   // operations that may synchronize all streams of the GPU: memory allocation, and the first
-  // product of a shape, for which cuBLASLt loads a kernel. (While they wait they hold a driver lock
-  // that the collective's kernel needs.) After the first step these are rare.
+  // product of a shape, for which cuBLASLt loads a kernel. (Such an operation holds a driver lock
+  // that the collective's kernel needs.) After the first step, such operations are rare.
   void settle();
   // settle() calls this while it waits, so that messages for other ranks advance. May be empty.
   std::function<void()> meanwhile;
   std::size_t waits() const { return waits_; }  // times the host blocked on the device
 
-  // Returns the communication stream, after it waits for the work now on the compute stream.
+  // Makes the communication stream wait for the work now on the compute stream, and returns it.
   void* communication_after_compute() {
     mark(compute_).before(communication_);
     return communication_;
@@ -105,8 +105,7 @@ class DeviceContext {
 
   // Returns pinned host memory, for messages and uploads, from a pool.
   PinnedMemory pinned(std::size_t bytes);
-  // Releases `memory` once the compute stream has passed the work now on it, such as a copy from
-  // `memory`.
+  // Releases `memory` after the work now on the compute stream, such as a copy from `memory`.
   void unpin_in_order(PinnedMemory memory) {
     uploads_.push_back({std::move(memory), mark(compute_)});
   }

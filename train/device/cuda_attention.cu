@@ -1,5 +1,4 @@
-// GPU code of attention, which takes as long to compile as all other kernels together. See
-// device/cuda_launch.h.
+// GPU code of attention: compiles as long as all other kernels together. See device/cuda_launch.h.
 #include "train/device/cuda_attention16.h"
 #include "train/device/cuda_launch.h"
 #include "train/device/kernels_attention.h"

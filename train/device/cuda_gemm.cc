@@ -1,8 +1,8 @@
-// Matrix products with cuBLASLt. This file is independent of operators.
+// Matrix products with cuBLASLt. Does not depend on operators.
 //
-// The library is loaded with the first product, so that a program built with CUDA also runs without
-// it. Each thread caches the description (types, sizes, alignment) and the selected algorithm of
-// each product, since every step repeats the same products.
+// The first product loads the library, so that a program built with CUDA also runs without it. Each
+// thread caches the description (types, sizes, alignment) and the selected algorithm of each
+// product, since every step repeats the same products.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -78,7 +78,7 @@ std::string describe(const DeviceGemm& g) {
 }
 void check(cublasStatus_t status, const char* call, const DeviceGemm& g) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(fmt::format("{} for {}: cuBLAS status {}; CUBLASLT_LOG_LEVEL=2 says more", call,
+  throw Error(fmt::format("{} for {}: cuBLAS status {}; CUBLASLT_LOG_LEVEL=2 logs details", call,
                           describe(g), static_cast<int>(status)));
 }
 
@@ -161,7 +161,7 @@ Plan make_plan(const Library& l, cublasLtHandle_t handle, const DeviceGemm& g,
   l.free_preference(preference);
   check(status, "cublasLtMatmulAlgoGetHeuristic", g);
   if (found == 0 || chosen.state != CUBLAS_STATUS_SUCCESS)
-    throw Error(fmt::format("cuBLASLt knows no way to multiply {}; try another shape or type",
+    throw Error(fmt::format("cuBLASLt has no algorithm to multiply {}; try another shape or type",
                             describe(g)));
   plan.way = chosen.algo;
   return plan;

@@ -1,7 +1,7 @@
-// Launches kernels on a GPU: a thread per item, a warp per team, in grid-stride loops. For the CUDA
-// sources, which only instantiate launch_on_gpu() for their kernels, since tests run the kernels on
-// the CPU. If a source defines launch_on_tensor_cores() for a kernel, that function launches it
-// when its arguments allow.
+// Launches kernels on a GPU: a thread per item, a warp per team, in grid-stride loops. CUDA sources
+// only instantiate launch_on_gpu() for their kernels, since tests run the kernels on the CPU. If a
+// source defines launch_on_tensor_cores() for a kernel, that function launches the kernel if the
+// arguments allow.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +14,7 @@ namespace weft::train::kernels {
 
 inline constexpr int kThreads = 256;
 inline constexpr std::size_t kTeamsOfBlock = kThreads / kLanes;
-// Twice the occupancy: the second half fills the gaps at the end of the first.
+// Twice the occupancy: blocks of the second half start as blocks of the first half end.
 inline constexpr std::size_t kBlocksPerMultiprocessor = 16;
 
 template <class K>
@@ -50,8 +50,8 @@ cudaError_t load(std::size_t& local) {
     return see(reinterpret_cast<const void*>(&run_items<K>));
 }
 
-// Reserves local memory in advance: otherwise the first launch that needs more makes the driver
-// wait for all streams, and one may wait for a collective that needs this thread.
+// Reserves local memory in advance. Otherwise the first launch that needs more makes the driver
+// wait for all streams, and a stream may wait for a collective that needs this thread.
 inline cudaError_t reserve_local(std::size_t bytes) {
   std::size_t now = 0;
   const cudaError_t error = cudaDeviceGetLimit(&now, cudaLimitStackSize);

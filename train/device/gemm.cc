@@ -1,4 +1,4 @@
-// Products as device work, and on the fake device. This file is independent of cuBLASLt.
+// Products as device work, and on the fake device. Does not depend on cuBLASLt.
 #include "train/device/gemm.h"
 
 #include <algorithm>

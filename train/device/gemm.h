@@ -29,8 +29,8 @@ struct DeviceGemm {
 // Returns whether the launched product adds the bias; otherwise the caller must add it.
 bool gemm_adds_bias(const DeviceGemm& gemm);
 
-// Everything that cuBLASLt's choice of a kernel depends on: type, sizes, strides, alignment.
-// Products with equal keys run the same kernel.
+// All inputs of cuBLASLt's choice of a kernel: type, sizes, strides, alignment. Products with equal
+// keys run the same kernel.
 using ProductKey =
     std::tuple<DType, bool, bool, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
                std::size_t, bool, std::uint32_t, std::uint32_t, std::uint32_t>;

@@ -142,8 +142,8 @@ inline constexpr int kLanes = 32;
 
 // A team on the CPU: a value per lane is an array, and each() is a loop. join() reduces each group
 // of kGroup adjacent lanes in the order of the GPU's butterfly shuffle, so that sums have the same
-// bits. Afterwards every lane has the result of its group, and join() returns that of the calling
-// lane (here lane 0).
+// bits. Afterwards every lane has its group's result, and join() returns the result of lane 0's
+// group.
 struct HostTeam {
   template <class V>
   struct PerLane {

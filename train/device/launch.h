@@ -1,5 +1,4 @@
-// Launches kernels of device/kernels.h on elements of base/types.h, for the sources of the device's
-// operators.
+// Launches kernels of device/kernels.h on elements of base/types.h, for device operators.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +10,7 @@
 
 namespace weft::train {
 
-// Returns the pointer to stored numbers, as kernels use it, for a T*.
+// Converts a T* to the pointer to stored numbers that kernels use.
 template <class T>
 auto raw(T* p) {
   if constexpr (!requires { p->stored; })

@@ -1,4 +1,4 @@
-// The queue from pinned memory to the file. This file is independent of tensors.
+// The queue from pinned memory to the file. Does not depend on tensors.
 #include "train/device/offload.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ DeviceOffload::~DeviceOffload() {
   }
 }
 
-// Writes arrived blocks to the file; waits for copies while more than `most` bytes are queued.
+// Writes copied blocks to the file; waits for copies while more than `most` bytes are queued.
 void DeviceOffload::write_what_arrived(std::size_t most) {
   for (; !queue_.empty(); queue_.pop_front()) {
     Stay& stay = stays_.at(queue_.front());

@@ -1,7 +1,7 @@
 // DeviceOffload: moves device memory to pinned host memory, or through it to a file, and back.
 // Copies in both directions run on the compute stream, so write() does not block and later work can
-// reuse released device memory at once. The next call writes completed copies to the file. read()
-// of a block that is still in pinned memory does not block either.
+// reuse released device memory at once. Each call first writes completed copies to the file. read()
+// of a block that is still in pinned memory does not block.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Operators built from kernels and products: on a GPU, and for 16-bit elements on the CPU, which
-// demonstrate mixed precision and are not fast. This file is independent of layers.
+// Operators built from kernels and products: on a GPU, and for 16-bit elements on the CPU (slow, to
+// demonstrate mixed precision). Does not depend on layers.
 #include "train/operators/operators.h"
 
 #include <fmt/format.h>
@@ -139,7 +139,7 @@ void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>*
   });
 }
 
-// On the CPU: converts to fp32 and uses its attention, for heads of any width.
+// On the CPU: converts to fp32 and uses the fp32 attention, for heads of any width.
 template <HalfElement T>
 void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s) {
   const Index n = s.rows() * s.width();
@@ -226,7 +226,7 @@ void embed(T* out, const T* table, Tokens tokens, Index first, Index n, Index ro
   launch_of<kernels::Embed, T>(out, table, here.data(), first, n, rows, width);
 }
 
-// Sorts rows by token on the host, so that no two threads add to the same number.
+// Sorts rows by token on the host, so that two threads never add to the same number.
 template <KernelElement T>
 void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index first, Index n,
                 Index rows, Index width) {

@@ -23,13 +23,13 @@ class Axis {
   int size() const { return size_; }
   int rank() const { return rank_; }
   Communicator& comm() { return comm_; }
-  // Returns the communicator for calls on memory of T in stream order with the operators.
+  // Returns the communicator for calls on memory of T, in stream order with the operators.
   template <class T>
   Communicator in_order() const {
     if constexpr (kOnDevice<T>) return comm_.on(rank_device().compute());
     return comm_;
   }
-  // Returns the communicator for calls on memory of T that overlap with the operators that follow.
+  // Returns the communicator for calls on memory of T, which overlap with later operators.
   template <class T>
   Communicator beside() const {
     if constexpr (kOnDevice<T>) return comm_.on(rank_device().communication_after_compute());

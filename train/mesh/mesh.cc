@@ -1,4 +1,4 @@
-// Coordinates, groups and byte counts of the mesh. This file is independent of what an axis sends.
+// Coordinates, groups and byte counts of the mesh. Does not depend on messages.
 #include "train/mesh/mesh.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ const MeshShape& checked(const MeshShape& shape, const World& world) {
   return shape;
 }
 
-// Sets the algorithm of all-reduces, and of those other collectives that have an algorithm `name`.
+// Sets the algorithm of all-reduces, and of other collectives with an algorithm `name`.
 void choose_algorithm(Axis& axis, const std::string& name) {
   if (name == "auto" || axis.size() == 1) return;
   axis.comm().set_algorithm(Collective::kAllReduce, name);

@@ -16,7 +16,7 @@ struct MeshShape {
   // Number of ranks that shard the state of the data axis (ZeRO; fewer than all: MiCS, arXiv
   // 2205.00119); 0: all ranks of the axis.
   int shard = 0;
-  // Algorithm of all-reduces, and of the other collectives that have an algorithm of that name.
+  // Algorithm of all-reduces, and of other collectives with an algorithm of this name.
   std::string algorithm = "auto";
 
   int ranks() const { return data * tensor * pipeline; }
@@ -32,8 +32,8 @@ std::vector<Rank> pipeline_of(const MeshShape& shape, Rank rank);
 
 class Mesh {
  public:
-  // Collective, with the same shape on every rank. Throws Error if the number of ranks in the shape
-  // is not that in the job.
+  // Collective, with the same shape on every rank. Throws Error if the shape and the job differ in
+  // the number of ranks.
   Mesh(World& world, const MeshShape& shape);
 
   const MeshShape shape;
@@ -42,15 +42,15 @@ class Mesh {
   Axis shard, replica;  // the data axis split: ranks that shard a state, ranks with the same shard
   Axis ends;            // first and last stage of this pipeline; size 1 on other stages
 
-  // Collective. Duplicates `replica`, for calls that are ordered independently of its calls.
+  // Collective. Duplicates `replica`, for calls without an order relative to calls of `replica`.
   Axis replica_again();
 
   bool first_stage() const { return at.pipeline == 0; }
   bool last_stage() const { return at.pipeline + 1 == shape.pipeline; }
 };
 
-// Bytes sent by this rank, by peer: an axis counts the bytes to peers that differ in that
-// coordinate only; `other` counts the rest (for example of norm and loss).
+// Bytes sent by this rank, by peer: an axis counts the bytes to peers that differ only in its
+// coordinate; `other` counts all other bytes (for example of norm and loss).
 struct AxisBytes {
   std::uint64_t data = 0, tensor = 0, pipeline = 0, other = 0;
   AxisBytes& operator+=(const AxisBytes& o);

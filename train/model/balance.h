@@ -1,5 +1,4 @@
-// Distributes blocks of equal cost over pipeline stages. This file is independent of what a block
-// computes.
+// Distributes blocks of equal cost over pipeline stages. Does not depend on the blocks.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +7,9 @@
 
 namespace weft::train {
 
-// Returns the number of consecutive blocks of each stage that minimizes the time of the slowest
-// stage. beside: the cost of the stage's other layers (embedding, head), in blocks. Each stage gets
-// at least one block; of equal stages the first get more.
+// Returns the numbers of consecutive blocks by stage that minimize the time of the slowest stage.
+// beside: the cost of the stage's other layers (embedding, head), in blocks. Each stage gets at
+// least one block; among equal stages, the first stages get more.
 inline std::vector<std::size_t> balance_blocks(std::size_t blocks, std::vector<double> beside) {
   std::vector<std::size_t> counts(beside.size(), 1);
   for (double& cost : beside) ++cost;

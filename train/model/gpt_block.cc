@@ -1,5 +1,5 @@
-// A transformer block in Megatron-LM's tensor-parallel form (gpt_layers.h). This file is
-// independent of where the weights are stored.
+// A transformer block in Megatron-LM's tensor-parallel form (gpt_layers.h). Does not depend on the
+// storage of weights.
 #include "train/model/gpt_block_parts.h"
 
 namespace weft::train {
@@ -80,7 +80,7 @@ class Block : public BlockParts<T> {
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     const Index rows = this->rows_of(batch);
     const auto weight = [&](int at, int grad_at, int input, Index in, Index out) {
-      // Biases added after an all-reduce are replicated: each rank adds up its own rows.
+      // Biases after an all-reduce are replicated: each rank sums its own rows' gradients.
       const bool bias_here = at == kQkv || at == kGrow;
       const T* g = kept[static_cast<Index>(grad_at)].data();
       linear_grad_weight(gradient(at), bias_here ? gradient(at + 1) : nullptr, g,

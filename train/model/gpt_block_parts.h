@@ -1,5 +1,5 @@
-// BlockParts: the parameters and sizes that both forms of a transformer block have in common
-// (gpt_block.cc, gpt_block_seed.cc).
+// BlockParts: the common parameters and sizes of both forms of a transformer block (gpt_block.cc,
+// gpt_block_seed.cc).
 #pragma once
 
 #include <fmt/format.h>

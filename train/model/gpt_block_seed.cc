@@ -1,7 +1,7 @@
 // A transformer block in the source documents' tensor-parallel form (docs/training/topics.md):
 // every product is sharded by outputs, and each result is all-gathered. Attention: each rank has a
-// slice of every head's Q, K and V; Q and K are all-gathered, so that every rank has all scores and
-// multiplies them with its slice of V. The backward pass gathers Q and K again, and sums their
+// slice of every head's Q, K and V. An all-gather of Q and K gives every rank all scores, which the
+// rank multiplies with its slice of V. The backward pass gathers Q and K again, and sums their
 // gradients over the ranks. This form exists to measure its cost: 20 (t-1)/t bsh elements per
 // layer, against 8 in gpt_block.cc.
 #include "train/model/gpt_block_parts.h"

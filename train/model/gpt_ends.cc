@@ -1,5 +1,5 @@
-// The embedding, and the head with its loss, on the ranks that Embed selects. This file does not
-// depend on the blocks.
+// The embedding, and the head with its loss, on the ranks that Embed selects. Does not depend on
+// the blocks.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -102,7 +102,7 @@ class Head : public RegionLayer<T> {
       table_ = list.size();
       list.push_back(vocabulary_table<T>(name, shape, parallel));
     };
-    if (shape.tied && tied_to < 0) {  // first the tied copy, as in the embedding
+    if (shape.tied && tied_to < 0) {  // the tied copy is first, as in the embedding
       add_table("wte");
       if (parallel.has_tables()) list.back().tied_copy = true;
     }

@@ -20,8 +20,8 @@ struct Regions {
   Index offset(Index count) const {
     return parallel.sequence ? static_cast<Index>(parallel.tensor->rank()) * count : 0;
   }
-  // Enters a region: all-gathers the rows in `whole`. Does nothing without sequence parallelism,
-  // where every rank already has all rows.
+  // Enters a region: all-gathers the rows in `whole`. No-op without sequence parallelism: every
+  // rank already has all rows.
   template <class T>
   void gather(T* whole, Index count) const {
     if (parallel.sequence) parallel.tensor->all_gather(whole, count / size());

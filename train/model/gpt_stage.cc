@@ -1,5 +1,4 @@
-// GptStage: layers, units, offload, recomputation. This file is independent of where weights are
-// stored.
+// GptStage: layers, units, offload, recomputation. Does not depend on the storage of weights.
 #include "train/model/gpt_stage.h"
 
 #include <algorithm>
@@ -41,8 +40,8 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
   // same kernel, with the same bits, in every layout.
   const std::size_t aligned = kOnDevice<T> ? 256 / sizeof(T) : 1;
   const auto rounded = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
-  // A tied embedding starts its unit in both stages, and both units have equal length: ranks that
-  // shard a unit then have the same part of the tensor in both stages.
+  // A tied embedding is first in its unit in both stages, and both units have equal length, so that
+  // ranks that shard a unit have the same part of the tensor in both stages.
   const std::size_t beside_embedding =
       std::max(rounded(shape.positions * shape.width, aligned), 2 * rounded(shape.width, aligned));
   std::size_t offset = 0;
@@ -174,8 +173,8 @@ void GptStage<T>::bring_back(int microbatch, int unit) {
   }
 }
 
-// All gradients of a micro-batch are added in its W. Parameter::early gradients wait from B to W,
-// since the number of other micro-batches in between depends on the number of replicas.
+// W adds all gradients of a micro-batch. Parameter::early gradients wait from B to W, since the
+// number of micro-batches between B and W depends on the number of replicas.
 template <class T>
 Tensor<T> GptStage<T>::unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad,
                                            bool with_weights) {

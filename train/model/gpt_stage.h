@@ -1,5 +1,5 @@
-// GptStage: the layers of a GPT on one pipeline rank, as a Stage. Each of its units (embedding,
-// every block, head) is gathered, and its gradients are sent, as a whole.
+// GptStage: the layers of a GPT on one pipeline rank, as a Stage. Each unit (embedding, block,
+// head) is gathered as a whole, and its gradients are sent as a whole.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace weft::train {
 
-// WeightStore provides a unit's weights and gradients while they are needed (data_parallel.h). This
-// base always has all of them.
+// WeightStore provides a unit's weights and gradients while the stage needs them (data_parallel.h).
+// This base class always has all of them.
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
@@ -54,8 +54,8 @@ class GptStage : public Stage<T> {
   bool last() const { return options_.stage + 1 == options_.stages; }
   const GptShape& shape() const { return shape_; }
 
-  // Input of forward() in the first and the last stage: the caller fills it before, or in
-  // on_forward. Allocates up to this one: ask for the last before the first forward().
+  // Input of forward() in the first and the last stage, which the caller fills before forward() or
+  // in on_forward. Allocates all batches up to `microbatch`: call it for the last before forward().
   Batch& batch(int microbatch);
   // forward() calls this when it starts and when it ends. May be empty.
   std::function<void(int microbatch, bool begins)> on_forward;
@@ -117,7 +117,7 @@ class GptStage : public Stage<T> {
 };
 
 // Returns the number of blocks per stage. The last stage gets fewer, since it also computes the
-// head: `heads` times a rank's part, as tensor ranks may shard or replicate it.
+// head: `heads` times a rank's part, since tensor ranks may shard or replicate the head.
 std::vector<Index> blocks_of_stages(const GptShape& shape, int stages, double heads = 1);
 
 }  // namespace weft::train

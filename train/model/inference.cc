@@ -1,4 +1,4 @@
-// Loss and text generation of a trained model. This file does not depend on training.
+// Loss and text generation of a trained model. Does not depend on training.
 #include "train/model/inference.h"
 
 #include <algorithm>

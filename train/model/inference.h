@@ -1,5 +1,5 @@
-// Inference: a whole GPT on one rank, or sharded over a tensor-parallel group in any of its forms,
-// with weights and a KV cache only: no gradients, no optimizer state.
+// Inference: a whole GPT on one rank, or sharded over a tensor-parallel group. Has only weights and
+// a KV cache: no gradients, no optimizer state.
 #pragma once
 
 #include <map>
@@ -26,8 +26,8 @@ class Inference {
   // Trainer::evaluate() for a batch of that size.
   double loss(const Text& text, std::uint64_t seed, Index samples);
   // Samples `bytes` bytes of text after `prompt` (empty: a new line). With the cache, each byte is
-  // a forward pass of one position, while the text fits the model's positions. Without it, or with
-  // a longer text, each byte is a forward pass of all positions.
+  // a forward pass of one position while the text fits the model's positions. Without the cache, or
+  // with a longer text, each byte is a forward pass of all positions.
   std::string generate(const std::string& prompt, int bytes, double temperature, std::uint64_t seed,
                        bool cached = true);
 

@@ -1,4 +1,4 @@
-// Cuts samples on a thread and copies them to a device. This file is independent of the model.
+// Cuts samples on a thread and copies them to a device. Does not depend on the model.
 #include "train/model/sample_feed.h"
 
 #include <chrono>
@@ -32,7 +32,7 @@ typename SampleFeed<T>::Samples SampleFeed<T>::cut(const Text& text, std::uint64
   return all;
 }
 
-// Takes the item that the thread has prefetched, and starts the next one on the thread.
+// Takes the item that the thread has prefetched, and starts the next item on the thread.
 template <class T>
 typename SampleFeed<T>::Samples SampleFeed<T>::receive() {
   Samples all = coming_.valid() ? coming_.get() : cut(*text_, received_);

@@ -36,8 +36,8 @@ class SampleFeed {
 
   // Fills the batch's tokens and targets with the item, and prefetches the next one if it is less
   // than `end`. Blocks if the item was not prefetched. Call done() after the operators that read
-  // the device copies. Throws Error if memory does not suffice, and like Text::sample(). `text`
-  // must live until its last item is filled, or until forget().
+  // the device copies. Throws Error if out of memory, and like Text::sample(). `text` must live
+  // until its last item is filled, or until forget().
   void fill(Batch& batch, const Text& text, std::uint64_t item, std::uint64_t end);
   void done();
   // Drops prefetched items, and waits for the thread.

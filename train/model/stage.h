@@ -64,8 +64,8 @@ struct TensorPart {
   Logical logical;
   std::size_t begin = 0, count = 0;
   T* data = nullptr;
-  // Another stage has the same tensor, sharded differently, and writes it: checkpoints only read
-  // this part. Replicated parts need no such flag.
+  // Another stage has the same tensor, sharded differently, and writes it, so checkpoints only read
+  // this part. False for replicated parts.
   bool duplicate = false;
 };
 
@@ -78,9 +78,9 @@ class Stage {
   // Elements of the output tensor per micro-batch; 0 for the last stage, whose output is a loss.
   virtual std::size_t output_count() const = 0;
   // Every micro-batch, numbered from 0, runs forward(), backward_input() and backward_weight()
-  // once, in this order; micro-batches may interleave. A stage takes the received tensor and
-  // returns the tensor to send, so that no message is copied. Tensors with count 0 are empty.
-  // forward() returns the output, the others return the gradient of the input.
+  // once, in this order; micro-batches may interleave. A stage consumes the received tensor and
+  // returns the tensor to send, to avoid copies. Tensors with count 0 are empty. forward() returns
+  // the output, the others return the gradient of the input.
   virtual Tensor<T> forward(int microbatch, Tensor<T> input) = 0;
   virtual Tensor<T> backward_input(int microbatch, Tensor<T> grad_output) = 0;
   // Accumulates parameter gradients. Frees the tensors saved for this micro-batch.

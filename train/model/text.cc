@@ -1,5 +1,4 @@
-// Text: reads a file or a text of this machine, and cuts samples. This file is independent of the
-// model.
+// Text: reads a file or a text of this machine, and cuts samples. Does not depend on the model.
 #include "train/model/text.h"
 
 #include <fmt/format.h>

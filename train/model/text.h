@@ -1,5 +1,5 @@
-// Text: the bytes that a byte-level model trains on, cut into samples. Only the seed decides where
-// samples start, so every layout of ranks gets the same samples.
+// Text: the bytes that a byte-level model trains on, cut into samples. The seed alone determines
+// the starts of samples, so every layout of ranks gets the same samples.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// ExactSum: a sum of squares whose bits depend neither on the order of terms nor on the
-// distribution over ranks. Each square is rounded to a fixed point, which depends on the largest
-// number of all ranks, and the integers are added.
+// ExactSum: a sum of squares with the same bits for any order of terms and any distribution over
+// ranks. Rounds each square to a fixed point, which depends on the largest number of all ranks, and
+// adds integers.
 #pragma once
 
 #include <cmath>

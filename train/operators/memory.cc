@@ -1,4 +1,4 @@
-// The out-of-memory error. This file is independent of tensors.
+// The out-of-memory error. Does not depend on tensors.
 #include "train/operators/memory.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ namespace weft::train {
 
 void out_of_memory(std::size_t count, std::size_t bytes_of_each) {
   throw Error(
-      fmt::format("out of memory: a tensor of {} numbers needs {:.1f} GB more; take fewer "
+      fmt::format("out of memory: a tensor of {} numbers needs {:.1f} GB more; use fewer "
                   "--positions, a smaller "
                   "--micro-batch or --width, or split them: --tp",
                   count, static_cast<double>(count) * static_cast<double>(bytes_of_each) / 1e9));

@@ -1,4 +1,4 @@
-// The unnamed file of offloads. This file is independent of tensors.
+// The unnamed file of offloads. Does not depend on tensors.
 #include "train/operators/offload.h"
 
 #include <fcntl.h>
@@ -34,8 +34,8 @@ OffloadFile::OffloadFile(const std::string& folder) : folder_(folder) {
   std::string path = folder + "/weft-offload-XXXXXX";
   fd_ = mkostemp(path.data(), O_CLOEXEC);
   if (fd_ < 0)
-    throw Error(fmt::format("offload: cannot make a file in {}: {}; does the folder exist?", folder,
-                            std::strerror(errno)));
+    throw Error(fmt::format("offload: cannot create a file in {}: {}; does the folder exist?",
+                            folder, std::strerror(errno)));
   unlink(path.c_str());
 }
 

@@ -1,5 +1,5 @@
-// Operators on the CPU besides matrix products, attention and optimizers. This file depends on
-// shapes, not on ranks.
+// Operators on the CPU except matrix products, attention and optimizers. Depends on shapes, not on
+// ranks.
 #include "train/operators/operators.h"
 
 #include <cmath>

@@ -1,9 +1,9 @@
-// The operators of both backends. An operator is declared for elements on the CPU (float, double:
-// operators.cc) and, by the lists at the end, for those computed by kernels (device/operators.cc):
-// 16-bit elements on the CPU, and elements on a device; overload resolution selects. On the CPU
-// OpenBLAS computes matrix products and loops the rest, on the threads of base/threads.h. On a
-// device operators are asynchronous and run on the compute stream (device/context.h). Operators
-// depend on shapes only; gpt_layers.h shards tensors over ranks.
+// The operators of both backends. Each operator has overloads for elements on the CPU (float,
+// double: operators.cc) and, by the lists at the end, for elements that kernels compute
+// (device/operators.cc): 16-bit elements on the CPU, and elements on a device. On the CPU OpenBLAS
+// computes matrix products and loops the rest, on the threads of base/threads.h. On a device
+// operators are asynchronous and run on the compute stream (device/context.h). Operators depend on
+// shapes only; gpt_layers.h shards tensors over ranks.
 //
 // Matrices are row-major. Weights are [outputs][inputs], so that a layer is y = x w^T. An operator
 // that "adds" accumulates in its destination. rows = samples x positions. Wide<T> is T on the CPU.

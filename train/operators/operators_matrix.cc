@@ -11,7 +11,7 @@ namespace weft::train {
 namespace {
 
 // Tiles along a side: about 512 long, at most 16, so that repacking the other side per tile is
-// cheap. Depends only on the shape, so the bits do not depend on the number of threads.
+// cheap. Depends only on the shape, so results have the same bits with any number of threads.
 Index tiles(Index length) { return std::min<Index>(std::bit_ceil((length + 639) / 640), 16); }
 
 constexpr Index kOfRowPiece = 1 << 16;      // elements that a thread reads per piece: 25 us
@@ -30,8 +30,8 @@ void one_tile(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Index m, Index n, Index k,
                 beta, c, i(c_stride));
 }
 
-// A row times a transposed matrix (inference of one token). Memory-bound: reads the matrix once,
-// where a one-row GEMM would pack it first.
+// A row times a transposed matrix (inference of one token). Memory-bound: reads the matrix once; a
+// one-row GEMM would pack it first.
 template <class T>
 void one_row(Index n, Index k, T alpha, const T* a, const T* b, Index b_stride, T beta, T* c) {
   in_ranges(n, 16 + kOfRowPiece / (k + 1), [=](Index begin, Index end) {

@@ -1,4 +1,4 @@
-// AdamW and SGD on the CPU, element by element. This file is independent of sharding.
+// AdamW and SGD on the CPU, element by element. Does not depend on sharding.
 #include <cmath>
 
 #include "train/operators/operators.h"

@@ -1,6 +1,6 @@
 // WEFT_WIDE compiles a function twice, for AVX2 and for other CPUs; the loader selects one (ifunc).
-// Neither uses FMA, but sums have different numbers of lanes, so bits may differ between CPUs.
-// Sanitizers do not support ifuncs.
+// Neither version uses FMA, but sums have different numbers of lanes, so bits may differ between
+// CPUs. Sanitizers do not support ifuncs.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// Memory, norm, update and checkpoint parts of a stage; gradient_buckets.cc sends gradients. This
-// file is independent of the layers and of what a mode sends.
+// Memory, norm, update and checkpoint parts of a stage; gradient_buckets.cc sends gradients. Does
+// not depend on the layers or on a mode's messages.
 #include "train/parallel/data_parallel.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ DataParallel<T>::~DataParallel() {
 }
 
 // Buckets follow the backward pass, from the end of the flat buffer. The shared unit has separate
-// buckets, so that the stage with the other copy has the same ones.
+// buckets, so that the stage with the other copy has the same buckets.
 template <class T>
 void DataParallel<T>::make_buckets(std::size_t most) {
   most = std::max(most / shards() * shards(), shards());
@@ -145,7 +145,7 @@ void DataParallel<T>::each_piece(const std::function<void(const Parameter<T>&, s
   }
 }
 
-// Visits the gradients that count in the norm: one rank counts an element that several ranks have.
+// Visits the gradients that count in the norm. Of several ranks with an element, one counts it.
 template <class T>
 template <class See>
 void DataParallel<T>::each_gradient(See see) const {

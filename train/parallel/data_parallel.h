@@ -67,8 +67,8 @@ class DataParallel : public WeightStore {
                const OptimizerOptions& optimizer);
   ~DataParallel() override;
 
-  // Sets every weight from the seed, the tensor's name and the index in the logical tensor, so that
-  // all layouts start with the same model.
+  // Sets every weight from the seed, the tensor's name and the index in the logical tensor: all
+  // layouts start with the same model.
   void initialise(std::uint64_t seed);
   // Sets every weight of this rank to value(parameter, index). Threads of the rank call `value`
   // concurrently.
@@ -82,8 +82,8 @@ class DataParallel : public WeightStore {
   // Call after the last micro-batch: waits until this rank's part of the gradients is reduced over
   // all replicas.
   virtual void finish();
-  // Returns the sum of squares of this rank's part of the gradients. An element that several ranks
-  // have counts on only one of them.
+  // Returns the sum of squares of this rank's part of the gradients. If several ranks have an
+  // element, one rank counts it.
   double squares() const;
   // Returns the largest |gradient| of this rank's part, for ExactSum::shift (deterministic mode).
   double largest() const;
@@ -121,8 +121,8 @@ class DataParallel : public WeightStore {
     Tensor<Sum> own = {};     // the bucket's memory, if moved from the unit
     Tensor<Sum> blocks = {};  // every rank's block of this rank's part (deterministic mode)
     Request handle = {};      // of the pending call
-    Request first_half = {};  // on a device, where both halves are enqueued together
-    bool second = false;      // `handle` is that of the second half
+    Request first_half = {};  // on a device, which enqueues both halves together
+    bool second = false;      // `handle` is the second half's
   };
 
   // Customization points of a mode.
@@ -138,7 +138,7 @@ class DataParallel : public WeightStore {
   virtual void add_to_sums(int unit);
   // Returns the local gradient sums of a unit.
   virtual Sum* sums_of(int unit) { return sums() + unit_at(unit).begin; }
-  // Whether to send a unit's gradients after `done` micro-batches; otherwise finish() sends them.
+  // Whether to send a unit's gradients after `done` micro-batches; if never, finish() sends them.
   virtual bool leaves(int unit, int done) const {
     return !sent_last(unit) && done == options_.micro_batches;
   }

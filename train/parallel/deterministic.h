@@ -9,7 +9,7 @@ namespace weft::train {
 
 // For modes with all gradients on each rank (Base: ZeRO 0, 1, the parameter server). After each
 // micro-batch, a round adds the gradients of n more micro-batches to the sum: replica 0 adds the
-// sum so far to its own, then an all-reduce adds in rank order.
+// sum so far to its gradients, then an all-reduce adds in rank order.
 template <class T, class Base>
 class InOrder : public Base {
  public:

@@ -1,4 +1,4 @@
-// Sends gradient buckets and waits for them. This file does not depend on the layers.
+// Sends gradient buckets and waits for them. Does not depend on the layers.
 #include <algorithm>
 
 #include "train/operators/operators.h"
@@ -134,7 +134,7 @@ void DataParallel<T>::finish() {
   sum_tied_gradients();  // the axis counts the time
 }
 
-// Explicit instantiation: members that data_parallel.cc does not define, and those that modes call.
+// Explicit instantiation of members defined here, and of members that modes call.
 #define WEFT_BUCKETS(T)                                                \
   template void DataParallel<T>::gradients_done(int);                  \
   template void DataParallel<T>::widen_and_add(Sum*, T*, std::size_t); \

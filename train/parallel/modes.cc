@@ -1,4 +1,4 @@
-// Chooses the mode of data parallelism. This file is independent of what a mode does.
+// Constructs the mode of data parallelism that the options select.
 #include <memory>
 
 #include "train/parallel/deterministic.h"

@@ -35,7 +35,7 @@ struct OptimizerState {
     for (Tensor<Wide<T>>* each : {&moment1, &moment2, &master}) state.push_back(std::move(*each));
     offload_->put(0, state);
   }
-  // The state stays until send_away().
+  // The state remains in memory until send_away().
   void bring_back() {
     if (!offload_) return;
     std::vector<Tensor<Wide<T>>> state;

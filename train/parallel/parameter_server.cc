@@ -1,5 +1,4 @@
-// The server's loop, a worker's push and pull, the report. This file is independent of model and
-// optimizer.
+// The server's loop, a worker's push and pull, the report. Does not depend on model and optimizer.
 #include "train/parallel/parameter_server.h"
 
 #include <fmt/format.h>
@@ -132,7 +131,7 @@ class Server {
     report_of(w).waited_s += w.answered_s - w.came_s;
   }
 
-  // Waits up to kNap for one worker; the wait makes progress for all.
+  // Waits up to kNap for one worker; the wait progresses all workers' messages.
   void nap() {
     for (Worker& w : workers_)
       if (w.listening) {

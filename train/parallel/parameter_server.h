@@ -4,8 +4,8 @@
 // Synchronous: when every worker's gradient has arrived, the server adds them in the order of
 // ranks, applies the sum once and sends the weights to all. Asynchronous: the server applies each
 // gradient on arrival and sends its worker the current weights; a worker more than `staleness`
-// iterations ahead of the slowest waits for the weights (stale synchronous parallel, Ho et al.
-// 2013).
+// iterations ahead of the slowest worker waits for the weights (stale synchronous parallel, Ho et
+// al. 2013).
 //
 // Between a pull and the next push of a worker, each other worker pushes at most 2 * staleness + 1
 // times: ServerReport::staleness is at most (workers - 1) times that number.

@@ -1,7 +1,8 @@
 // A parameter server (--sync ps) replaces the all-reduce: the first rank of each data-parallel
-// group computes like the others, and alone has optimizer state. Gradients are reduced to it,
-// bucket by bucket while the backward pass runs; it updates and broadcasts the weights. Results
-// equal those of the all-reduce. Each pipeline stage and each tensor rank has its own server.
+// group, the server, computes like the other ranks, but it alone has optimizer state. Gradients are
+// reduced to the server, by bucket, during the backward pass; the server updates and broadcasts the
+// weights. Results equal the all-reduce's. Each pipeline stage and each tensor rank has its own
+// server.
 #pragma once
 
 #include "train/parallel/data_parallel.h"

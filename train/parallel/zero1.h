@@ -1,6 +1,6 @@
-// ZeRO 1: each rank of a shard group updates its part of the weights. A reduce-scatter gives it the
-// sum of its part of each bucket, an all-gather gives all ranks the new weights. With several
-// groups (MiCS), an all-reduce between groups adds their sums: 2 (r-1)/r Psi/s more bytes.
+// ZeRO 1: each rank of a shard group updates its part of the weights. A reduce-scatter gives the
+// rank the sum of its part of each bucket; an all-gather gives all ranks the new weights. With
+// several groups (MiCS), an all-reduce between groups adds their sums: 2 (r-1)/r Psi/s more bytes.
 #pragma once
 
 #include "train/parallel/data_parallel.h"
@@ -23,8 +23,8 @@ class Zero1 : public DataParallel<T> {
     }
     b.handle = mesh_.shard.template beside<T>().reduce_scatter_async(
         b.data, this->own_part(b), this->part(b.bucket->count()), kDType<Sum>, RedOp::kSum);
-    // Calls on a stream must have the same order on every rank, so the second half is enqueued here
-    // and not when a rank observes that the first half is complete.
+    // Enqueue the second half here, not when a rank observes the end of the first half, since calls
+    // on a stream must have the same order on every rank.
     if (kOnDevice<T> && mesh_.replica.size() > 1) {
       b.first_half = std::move(b.handle);
       second_half(b);

@@ -1,5 +1,5 @@
-// ZeRO 2: a unit's gradients are sent after each micro-batch, as one bucket, from memory that is
-// freed when their sum is complete. A rank keeps the sum of its part only.
+// ZeRO 2: sends a unit's gradients after each micro-batch, as one bucket, and frees their memory
+// when the sum is complete. A rank keeps the sum of its part only.
 #pragma once
 
 #include <utility>

@@ -1,5 +1,5 @@
-// ZeRO 3: a rank has only its part of the weights too. All weights of a unit are gathered before
-// the unit computes, while the previous unit computes, and freed afterwards.
+// ZeRO 3: a rank also has only its part of the weights. Gathers all weights of a unit while the
+// previous unit computes, and frees them after the unit.
 #pragma once
 
 #include <deque>
@@ -82,7 +82,7 @@ class Zero3 : public Zero2<T> {
   }
 
   std::vector<OfUnit> units_ = std::vector<OfUnit>(this->stage_.units().size());
-  // All-gathers that the device waits for, not the host, and their start times.
+  // All-gathers for which the device waits, not the host, and their start times.
   std::deque<std::pair<Request, double>> fetches_;
 };
 

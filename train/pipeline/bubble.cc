@@ -1,5 +1,4 @@
-// Measures bubbles of the real runtime with stages that sleep. This file is independent of any
-// model.
+// Measures bubbles of the real runtime with stages that sleep, without a model.
 #include "train/pipeline/bubble.h"
 
 #include <fmt/format.h>

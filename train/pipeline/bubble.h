@@ -17,9 +17,9 @@ struct BubbleRow {
   double formula;  // -1: no formula for this shape
 };
 
-// Collective. Runs every schedule with 1, 2, 4 ... 32 micro-batches, except where the schedule does
-// not allow the number (interleaved: multiples of the ranks). op_us: time of each F, B and W,
-// halved for the two model chunks of interleaved ranks. Returns the same rows on every rank.
+// Collective. Runs every schedule with 1, 2, 4 ... 32 micro-batches, if the schedule supports the
+// number (interleaved: multiples of the ranks). op_us: time of each F, B and W, halved for the two
+// model chunks of interleaved ranks. Returns the same rows on every rank.
 std::vector<BubbleRow> measure_bubbles(Communicator comm, int op_us);
 
 // Formats the rows as a table.

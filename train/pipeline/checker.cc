@@ -20,7 +20,7 @@ std::string where(const PipelineSchedule& s, Rank r, std::size_t i) {
                      describe(s.of_rank[static_cast<std::size_t>(r)][i], s.shape));
 }
 
-// The state of one rank: the actions that it has done.
+// The state of one rank: its completed actions.
 struct RankState {
   std::map<Key, int> times[7];  // count of each action
   std::map<int, int> next_weight;

@@ -1,4 +1,4 @@
-// Prints schedules step by step. This file is independent of how schedules are constructed.
+// Prints schedules step by step. Constructs no schedules.
 #include "train/pipeline/explain.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Executes one rank's actions and keeps messages in flight. This file is independent of any model.
+// Executes one rank's actions and keeps messages in flight. Does not depend on a model.
 #include "train/pipeline/runtime.h"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 namespace weft::train {
 namespace {
 
-// Number of receives posted at once: the next one is in flight while the last one is used. More
-// would cost memory, and gain nothing if stages take equally long.
+// Number of receives posted at once: the next message is in flight while the stage uses the last
+// one. More would need memory without a gain if stages take equally long.
 constexpr std::size_t kReceivesAhead = 2;
 
 // Interval between checks of the device during a wait for a peer.
@@ -26,7 +26,7 @@ std::int64_t now_ns() {
       .count();
 }
 
-// FNV-1a over everything that ranks must agree on.
+// FNV-1a over all data that must be equal on all ranks.
 std::uint64_t fingerprint(const PipelineSchedule& s) {
   std::uint64_t hash = 14695981039346656037u;
   const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
@@ -123,7 +123,7 @@ std::size_t PipelineRuntime<T>::message_count(const PipelineAction& a) {
 }
 
 // Posts receives in schedule order, so that the i-th receive matches the i-th send. Early posts
-// cannot deadlock, since receives never overtake each other.
+// cannot deadlock, since receives stay in order.
 template <class T>
 void PipelineRuntime<T>::post_receives(std::size_t from) {
   const auto& mine = schedule_.of_rank[static_cast<std::size_t>(comm_.rank())];
@@ -204,7 +204,7 @@ void PipelineRuntime<T>::poll() {
   }
 }
 
-// Waits until the device has done all actions, and all messages are delivered.
+// Waits until the device has completed all actions and all messages are delivered.
 template <class T>
 void PipelineRuntime<T>::finish() {
   for (; device_owes(); poll()) std::this_thread::sleep_for(kLook);
@@ -279,7 +279,7 @@ double measured_bubble(const PipelineRun& run, Communicator comm) {
   std::int64_t busy = run.compute_ns;
   comm.all_reduce(most, most, std::size(most), DType::kInt64, RedOp::kMax).check();
   comm.all_reduce(&busy, &busy, 1, DType::kInt64, RedOp::kSum).check();
-  // No rank ends before all have begun, because it needs their messages.
+  // All ranks begin before the first rank ends, since each needs messages of the others.
   const bool one_clock = most[2] <= -most[3];
   const std::int64_t time = one_clock ? most[0] + most[1] : most[4];
   return 1 -

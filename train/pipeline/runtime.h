@@ -1,6 +1,5 @@
 // PipelineRuntime executes a pipeline schedule on the stages of this rank: the schedule lists
-// actions, Stage computes, a Communicator moves the bytes. This file is independent of model and
-// schedule.
+// actions, Stage computes, a Communicator moves the bytes. Does not depend on model and schedule.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +39,7 @@ class PipelineRuntime {
  public:
   // Collective. comm: the ranks of this pipeline in pipeline order. stages: this rank's, chunk by
   // chunk (stage rank, rank + ranks, ...); they must outlive the runtime. Throws Error on every
-  // rank if ranks disagree on the schedule, or neighbors on the size of their messages.
+  // rank if schedules differ between ranks, or message sizes between neighbors.
   PipelineRuntime(PipelineSchedule schedule, Communicator comm, std::vector<Stage<T>*> stages);
   PipelineRuntime(const PipelineRuntime&) = delete;
   PipelineRuntime& operator=(const PipelineRuntime&) = delete;
@@ -108,8 +107,8 @@ class PipelineRuntime {
 };
 
 // Collective. Returns the share of time in which the ranks of this pipeline were idle in the last
-// run, the same on every rank. Time counts from the first rank's begin to the last rank's end;
-// between machines, whose clocks are unrelated, it is that of the slowest rank.
+// run, the same on every rank. The time runs from the first rank's begin to the last rank's end or,
+// between machines, whose clocks are unrelated, is the time of the slowest rank.
 double measured_bubble(const PipelineRun& run, Communicator comm);
 
 }  // namespace weft::train

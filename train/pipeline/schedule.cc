@@ -1,5 +1,5 @@
-// Constructs the order of F, B and W for each schedule, and the messages between stages. This file
-// does not depend on the time of an action.
+// Constructs the order of F, B and W for each schedule, and the messages between stages. Does not
+// depend on the time of an action.
 #include "train/pipeline/schedule.h"
 
 #include <fmt/format.h>
@@ -71,12 +71,12 @@ Actions one_f_one_b(const PipelineShape& x, Rank r, bool puts_off) {
   return o.out;
 }
 Actions one_f_one_b(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, false); }
-// Rank r delays each W by r micro-batches: with the p - r that 1f1b holds, no rank holds more than
-// p, and the ranks before it receive gradients sooner.
+// Rank r delays each W by r micro-batches: 1f1b holds p - r micro-batches, so no rank holds more
+// than p, and the previous ranks receive gradients sooner.
 Actions zero_bubble(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, true); }
 
-// The k-th forward pass of a rank: p micro-batches go through its first stage, then the same p
-// through its second, and so on; backward from the last stage.
+// The k-th forward pass of a rank: p micro-batches pass its first stage, then the same p
+// micro-batches its second stage, and so on; the backward pass starts at the last stage.
 Actions interleaved(const PipelineShape& x, Rank r) {
   Order o(false);
   const int p = x.ranks, v = x.chunks, total = x.microbatches * v;
@@ -110,7 +110,7 @@ bool follows(const Actions& all, std::size_t i, PipeOp op) {
 
 // Adds a send after the action that computes a message (after W if it directly follows B: one
 // pass), then a receive before the action that needs it. Receives from a rank must be in the order
-// of its sends, so earlier messages of that rank are received first.
+// of its sends, so receives that rank's earlier messages first.
 void add_messages(PipelineSchedule& s) {
   const PipelineShape& x = s.shape;
   if (x.ranks == 1) return;  // stages pass tensors in memory
@@ -215,7 +215,7 @@ PipelineSchedule make_pipeline_schedule(std::string_view name, const PipelineSha
   const bool many = name == "interleaved";
   if (!many && shape.chunks > 1)
     throw Error(fmt::format(
-        "schedule {} has one stage per rank, not {}: take interleaved, or 1 stage per rank", name,
+        "schedule {} has one stage per rank, not {}: use interleaved, or 1 stage per rank", name,
         shape.chunks));
   if (many && shape.microbatches % shape.ranks != 0)
     throw Error(fmt::format(

@@ -30,7 +30,7 @@ inline bool receives(PipeOp op) {
   return op == PipeOp::kRecvActivation || op == PipeOp::kRecvGradient;
 }
 
-// `stage`: the stage that computes, whose result is sent, or that needs the received tensor.
+// `stage`: computes the action, sends its result, or needs the received tensor.
 struct PipelineAction {
   PipeOp op;
   int microbatch;
@@ -85,9 +85,9 @@ const std::vector<std::string>& pipeline_schedule_names();
 // another, each through its stages in order.
 PipelineSchedule make_forward_schedule(const PipelineShape& shape);
 
-// Returns the bubble in the literature, for F, B, W of equal length on every stage and messages
-// that take no time: 1 - 1/p, (p-1)/(m+p-1), (p-1)/(vm+p-1), and for zero-bubble (m >= p, F = B =
-// W) (p-1)/(3m+p-1). Returns -1 if there is no formula.
+// Returns the bubble from the literature, for F, B, W of equal length on every stage and messages
+// without delay: 1 - 1/p, (p-1)/(m+p-1), (p-1)/(vm+p-1), and for zero-bubble (m >= p, F = B = W)
+// (p-1)/(3m+p-1). Returns -1 if there is no formula.
 double bubble_formula(const PipelineSchedule& schedule);
 
 }  // namespace weft::train

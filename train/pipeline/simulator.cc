@@ -1,4 +1,4 @@
-// Simulates all ranks of a schedule on a virtual clock. This file constructs no schedules.
+// Simulates all ranks of a schedule on a virtual clock. Constructs no schedules.
 #include "train/pipeline/simulator.h"
 
 #include <fmt/format.h>

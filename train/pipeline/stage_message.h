@@ -12,8 +12,8 @@ template <class T>
 class StageMessage {
  public:
   StageMessage() = default;
-  // A message to send from, or to receive into, `tensor` once ready(): when the device has computed
-  // it, or no longer uses its memory.
+  // A message to send from, or to receive into, `tensor`. It is ready() when the device has
+  // computed the tensor, or no longer uses its memory.
   explicit StageMessage(Tensor<T> tensor) : tensor_(std::move(tensor)) {
     if constexpr (kOnDevice<T>) free_ = rank_device().mark(rank_device().compute());
   }

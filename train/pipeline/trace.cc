@@ -1,4 +1,4 @@
-// Writes and reads traces as JSON. This file is independent of how schedules are executed.
+// Writes and reads traces as JSON. Executes no schedules.
 #include "train/pipeline/trace.h"
 
 #include <fmt/format.h>

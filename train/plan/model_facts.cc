@@ -1,4 +1,4 @@
-// Known models, and the formulas of model_facts.h. This file is independent of the cluster.
+// Known models, and the formulas of model_facts.h. Does not depend on the cluster.
 #include "train/plan/model_facts.h"
 
 #include <fmt/format.h>
@@ -126,7 +126,7 @@ const std::vector<std::string>& known_models() {
 ModelShape known_model(std::string_view name) {
   for (const ModelShape& m : kModels)
     if (m.name == name) return m;
-  throw Error(fmt::format("no model '{}'{}; there are: {}; or say --params", name,
+  throw Error(fmt::format("no model '{}'{}; there are: {}; or use --params", name,
                           did_you_mean(name, known_models()), fmt::join(known_models(), ", ")));
 }
 
@@ -154,8 +154,8 @@ ModelShape model_of_size(double parameters, int layers, int hidden, int heads, i
                  : std::max(kHeadSize, static_cast<int>(std::lround(h / kHeadSize)) * kHeadSize);
   m.heads = heads > 0 ? heads : std::max(1, m.hidden / kHeadSize);
   if (m.hidden % m.heads != 0)
-    throw Error(fmt::format("hidden {} is no multiple of {} heads: say another --heads", m.hidden,
-                            m.heads));
+    throw Error(fmt::format("hidden {} is not a multiple of {} heads: use another --heads",
+                            m.hidden, m.heads));
   // Must not overflow with any vocabulary and sequence.
   if (12.0 * m.layers * m.hidden * m.hidden + 0x1p32 * m.hidden > 9e18)
     throw Error(fmt::format("{} layers of hidden size {} are more parameters than can be counted",

@@ -13,8 +13,8 @@ namespace weft::train {
 
 // Attention with fewer key/value heads (grouped-query attention, Ainslie et al., arXiv 2305.13245),
 // or with keys and values projected from a latent vector of kv_rank numbers (multi-head latent
-// attention, DeepSeek-V2, arXiv 2405.04434: head_size is then that of q and k, of which rope_size
-// have rotary positions, and value_size is that of v).
+// attention, DeepSeek-V2, arXiv 2405.04434: head_size is then the size of q and k, rope_size its
+// part with rotary positions, and value_size the size of v).
 struct AttentionParts {
   int kv_heads = 0;   // 0: equal to heads
   int head_size = 0;  // 0: hidden / heads

@@ -16,8 +16,8 @@
 namespace weft::train {
 namespace {
 
-// Sequential messages of a gather or reduction among n ranks: by halving or doubling, which moves
-// no more bytes than a ring; a ring has n - 1. An all-reduce is one of each.
+// Sequential messages of a gather or a reduction among n ranks, by halving or doubling, which sends
+// no more bytes than a ring (n - 1 messages). An all-reduce is a reduction and a gather.
 double messages(double n) { return std::ceil(std::log2(std::max(1.0, n))); }
 
 // A pipeline is periodic after its first micro-batches: extrapolates from two short simulations.
@@ -31,7 +31,7 @@ double pipeline_seconds(const Layout& l, const PipelineCosts& costs) {
   return b + (b - a) / (more - few) * (m - more);
 }
 
-// Sets memory and bytes to those of the rank that needs, and the rank that sends, the most.
+// Sets the memory of the rank that needs the most, and the bytes of the rank that sends the most.
 void take_facts(const ModelShape& model, const Cluster& cluster, Layout& l) {
   double most = -1;
   for (const RankFacts& rank : rank_facts(model, l)) {
@@ -71,8 +71,8 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   const double tp_forward = reduces_forward * tp_one;
   const double tp_backward = (reduces_backward + again) * tp_one;
 
-  // Expert and context parallelism use ranks next to the tensor-parallel ranks, inside the host if
-  // they fit.
+  // Expert and context parallelism use ranks next to the tensor-parallel ranks, in the same host if
+  // possible.
   const auto seconds = [&](double bytes, int n) {
     const bool inside = l.tp * n <= c.gpus_per_host;
     return bytes / ((inside ? c.host_GBps() : c.rail_GBps()) * 1e9);
@@ -119,8 +119,8 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
                                      : 2 * buckets;
   l.dp_latency_s = times * 1e-6 * (messages(k) * c.host_us() + messages(hosts) * c.rail_us());
   l.dp_s = std::max(inside, l.dp_rail_bytes / (c.rail_GBps() * 1e9)) + l.dp_latency_s;
-  // Gradients overlap with the last micro-batch's backward pass, those of ZeRO 2 and 3 with all
-  // backward passes, gathers with all compute.
+  // Gradients overlap with the last micro-batch's backward pass; with ZeRO 2 and 3, gradients
+  // overlap with all backward passes, and gathers with all compute.
   const double backward = (costs.backward_input + costs.backward_weight) * slowest;
   const double behind = l.zero >= 3 ? l.compute_s : l.zero == 2 ? m * backward : backward;
   l.dp_exposed_s = std::max(0.0, l.dp_s - behind);
@@ -140,7 +140,7 @@ struct Choice {
 };
 
 // Returns the requested schedule, or the candidates. Without a pipeline, schedules differ only in
-// the micro-batches that they hold.
+// the number of held micro-batches.
 std::vector<Choice> choices(const Wanted& w, int p) {
   const std::string& asked = w.schedule;
   if (p > 1 && asked == "interleaved") return {{asked, 2}, {asked, 4}};
@@ -154,11 +154,11 @@ bool why_not(const ModelShape& model, const Layout& l, std::string& why) {
   if (l.schedule != "interleaved") return false;
   const int stages = l.pp * l.chunks;
   if (l.pp == 1)
-    why = "--schedule interleaved with pp 1: it needs a pipeline; say --pp 2 or more";
+    why = "--schedule interleaved with pp 1: it needs a pipeline; use --pp 2 or more";
   else if (model.layers % stages != 0)
     why = fmt::format(
         "--schedule interleaved with pp {}: {} layers are not shared out alike by {} stages, {} a "
-        "rank; take another --pp or --layers",
+        "rank; use another --pp or --layers",
         l.pp, model.layers, stages, l.chunks);
   else if (l.microbatches % l.pp != 0)
     why = fmt::format(
@@ -278,7 +278,7 @@ Plan make_plan(const ModelShape& model, const Cluster& cluster, const Wanted& wa
     else if (plan.closest.empty() || predicted.memory.total() < plan.closest[0].memory.total())
       plan.closest = {predicted};
   }
-  // To 10 us: of equally fast layouts the simplest first, with the least memory.
+  // Round times to 10 us; among equally fast layouts, the simplest, smallest one is first.
   const auto rank = [](const Layout& l) {
     return std::make_tuple(std::llround(l.step_s * 1e5), l.zero, l.recompute, l.tp, l.pp,
                            l.memory.total());

@@ -1,6 +1,5 @@
-// The planner: predicts which layouts of a model fit a cluster, the time of a step in each, and
-// which known mistakes a layout has. It uses formulas and the pipeline simulator, and measures
-// nothing.
+// The planner: predicts which layouts of a model fit a cluster, and each layout's step time and
+// known mistakes. It uses formulas and the pipeline simulator, and measures nothing.
 #pragma once
 
 #include <string>
@@ -84,7 +83,7 @@ struct Layout {
 };
 
 // Computes a layout's memory and time. Rank order is tp, dp, pp: tensor parallelism inside the
-// host, then data parallelism, then the pipeline. Memory and bytes match those of weft train.
+// host, then data parallelism, then the pipeline. Memory and bytes equal weft train's.
 Layout predict(const ModelShape& model, const Cluster& cluster, Layout layout);
 
 struct Plan {
@@ -92,7 +91,7 @@ struct Plan {
   Cluster cluster;
   Wanted wanted;
   std::vector<Layout> layouts;  // the best fitting layout of each tp x pp x dp, fastest first
-  std::vector<Layout> closest;  // if no layout fits: the one with the least memory
+  std::vector<Layout> closest;  // if no layout fits: the layout with the least memory
   int considered = 0, fitting = 0;
   std::string advice;                 // the recommended strategy and its reason
   std::vector<std::string> warnings;  // with numbers

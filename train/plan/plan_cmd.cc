@@ -53,7 +53,7 @@ int plan(PlanArguments a, bool sequence_given, bool vocabulary_given) {
   if (a.tflops > 0) machine.tflops = a.tflops;
   if (machine.memory_bytes <= 0 || machine.tflops <= 0)
     throw Error("--machine " + a.machine.machine +
-                ": weft knows no memory and no peak of its devices; give --gpu-memory and "
+                ": the memory and peak of its devices are unknown; give --gpu-memory and "
                 "--gpu-tflops");
   if (machine.memory_bytes < 1e6)
     throw Error("--gpu-memory " + a.memory + ": fewer than a million bytes; is it " + a.memory +

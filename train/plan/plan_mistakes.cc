@@ -86,7 +86,7 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
   if (tokens < 512)
     all.push_back(
         fmt::format("a micro-batch of {} x {} = {:.0f} tokens makes matrix products too "
-                    "small for a GPU: take --micro-batch {}",
+                    "small for a GPU: use --micro-batch {}",
                     l.microbatch, model.sequence, tokens, 512 / model.sequence + 1));
   return all;
 }

@@ -73,9 +73,9 @@ struct LayoutSizes {
                   : 2.0 * static_cast<double>(std::min<Index>(128, m.sequence)) *
                         static_cast<double>(m.sequence);
     logits = rows * m.vocabulary / t;
-    // In addition to x, the outputs of two norms and the sum of x and the attention: q k v,
-    // attention's result, and of the FFN two (GELU) or three (SwiGLU) results of its width; with
-    // experts also their inputs.
+    // `results`: q, k, v, attention's result, two (GELU) or three (SwiGLU) results of the FFN's
+    // width, and the inputs of experts. Excludes x, both norms' outputs and the sum of x and the
+    // attention.
     const double value = static_cast<double>(m.heads * m.value_size());
     const double kv =
         m.attention.kv_rank > 0
@@ -132,8 +132,8 @@ RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
   const int late = l.schedule == "zero-bubble" ? std::min(place, pairs - 1) : 0;
   const double layers = static_cast<double>(rank.blocks) / l.chunks;
   memory.activations = layers * ((pairs - late) * x.kept() + late * x.between());
-  // In addition, in a pipeline: the message received, the one being sent, and those that the
-  // runtime has posted receives for.
+  // In a pipeline, also the received message, the message being sent, and the messages of posted
+  // receives.
   const double messages = bsh * ((rank.first ? 0 : 1) + (l.pp > 1 ? 2 : 0));
   RankMemory head = memory, block = memory;
   const int heads = rank.last ? held.heads : 0, others = std::max(0, heads - 1);

@@ -61,7 +61,7 @@ std::string simai_workload(const ModelShape& model, const Layout& l) {
   const double pass_ns = l.compute_s * 1e9 / (l.recompute ? 4 : 3) / l.microbatches / l.blocks / 2;
 
   Workload workload;
-  // The backward pass runs from the last line to the first, so the end of the step comes first.
+  // The backward pass runs from the last line to the first, so the step's end is at the top.
   const double buckets = std::ceil(elements * sums / kBucket);
   for (double bucket = 0; l.dp > 1 && l.zero > 0 && l.zero < 3 && bucket < buckets; ++bucket)
     workload.line("weights", {}, {}, {0, of_data("ALLGATHER_DP", elements * e / buckets)});

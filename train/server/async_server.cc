@@ -1,4 +1,4 @@
-// The server's update and a worker's step. This file is independent of layers.
+// The server's update and a worker's step. Does not depend on layers.
 #include "train/server/async_server.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ int checked(World& world, const TrainOptions& o) {
   const auto refuse = [](const std::string& why) { throw UsageError("--sync ps-async: " + why); };
   if (o.mesh.tensor * o.mesh.pipeline > 1 || o.zero > 0)
     refuse("workers have the whole model; leave --tp, --pp and --zero out");
-  if (world.size() < 2) refuse("the server is a rank of its own; say -N 2 or more");
+  if (world.size() < 2) refuse("the server is a rank of its own; use -N 2 or more");
   const Index workers = static_cast<Index>(world.size() - 1), all = o.batch / o.micro_batch;
   if (o.batch % o.micro_batch != 0 || all % workers != 0)
     refuse(fmt::format("--batch {} is no multiple of --micro-batch {} x {} workers = {}", o.batch,

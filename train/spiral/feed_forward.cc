@@ -1,4 +1,4 @@
-// The layer's passes, the run, and its traffic. This file is independent of GPT.
+// The layer's passes, the run, and its traffic. Does not depend on GPT.
 #include "train/spiral/feed_forward.h"
 
 #include <fmt/format.h>

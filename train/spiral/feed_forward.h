@@ -1,6 +1,6 @@
 // The source documents' feed-forward network on six GPUs (their figure 8-19): layers of 6, 4 and 2
-// neurons, each on its own server and sharded over its two GPUs. Results are gathered inside the
-// server, and each GPU sends them along its rail. Only the layer is implemented here; mesh,
+// neurons, each sharded over the two GPUs of one server. An all-gather inside the server collects
+// results, and each GPU sends them along its rail. Only the layer is implemented here; mesh,
 // pipeline, collectives and operators are the trainer's.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The spiral's points and network. This file is independent of other ranks.
+// The spiral's points and network. Does not depend on other ranks.
 #include "train/spiral/spiral.h"
 
 #include <algorithm>
@@ -72,7 +72,7 @@ void SpiralNet::scores(const SpiralData& data, std::size_t i, double* hidden, do
 }
 
 // Pairwise summation by halves: two workers with half of the samples each get the same bits as one
-// worker with all.
+// worker with all samples.
 double SpiralNet::add_gradient(const SpiralData& data, std::size_t begin, std::size_t end,
                                std::size_t total, std::span<double> gradient) const {
   if (end - begin <= kBlock) return add_block(data, begin, end, total, gradient);

@@ -17,7 +17,7 @@ void require_sane(const Communicator& comm, const SpiralOptions& o) {
   if (o.sync != "allreduce" && o.sync != "ps" && o.sync != "ps-async")
     refuse(fmt::format("no synchronisation '{}'; there are: allreduce, ps, ps-async", o.sync));
   if (o.sync != "allreduce" && comm.size() < 2)
-    refuse(fmt::format("a parameter server needs a rank of its own: take 2 ranks or more, not {}",
+    refuse(fmt::format("a parameter server needs a rank of its own: use 2 ranks or more, not {}",
                        comm.size()));
   if (o.iterations < 1 || o.hidden < 1 || o.points_per_arm < 1 || o.staleness < 0 || o.arms < 2 ||
       o.arms > SpiralOptions::kMostArms)

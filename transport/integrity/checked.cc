@@ -1,6 +1,5 @@
 // Computes checksums of sent messages, verifies received messages, and requests retransmission of
-// corrupt ones. integrity/notes.cc handles the control messages. This file is independent of the
-// inner transport.
+// corrupt ones. integrity/notes.cc handles the control messages.
 #include "transport/integrity/checked.h"
 
 #include <algorithm>

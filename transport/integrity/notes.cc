@@ -1,5 +1,4 @@
-// Notes of the integrity layer: acknowledgments and requests to retransmit. This file is
-// independent of the inner transport.
+// Notes of the integrity layer: acknowledgments and requests to retransmit.
 #include <fmt/format.h>
 
 #include <algorithm>

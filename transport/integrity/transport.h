@@ -103,8 +103,8 @@ class CheckedTransport final : public Transport,
   bool reaches_gpu(void*, std::size_t) noexcept override { return false; }
   void end_buffer(std::uint64_t serial) noexcept override { memory_->end_buffer(serial); }
 
-  // Upper halves of the ids of notes and of retransmitted messages; each retransmission has its
-  // own.
+  // Upper halves of the ids of notes and of retransmitted messages; each retransmission has its own
+  // upper half.
   static constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = kCheckedIds;
   static constexpr std::uint32_t kWindow = 16;  // receives posted for a peer's notes
   static constexpr int kNumberBits = 36;        // bits of the number in this layer's tags

@@ -26,7 +26,7 @@ struct JobSpec {
   int size = 1;
   std::string launcher = "none";  // "weft", "pmix", "torchrun", "id", "none"
   std::string address;            // rank 0's address
-  // Rank 0 listens on the first free one; other ranks try all.
+  // Rank 0 listens on the first free port; other ranks try all ports.
   std::vector<std::uint16_t> ports;
   int listen_fd = -1;                        // rank 0: listening socket inherited from weft launch
   std::string secret;                        // HMAC key of the job
@@ -52,8 +52,8 @@ class AssemblyFailed : public Error {
   using Error::Error;
 };
 
-// Thrown when the cause is how the processes were started (a resource limit, a port in use, secrets
-// or sizes that differ) rather than the network.
+// Thrown if the cause is the launch (a resource limit, a port in use, secrets or sizes that differ)
+// and not the network.
 class WrongSetUp : public AssemblyFailed {
  public:
   using AssemblyFailed::AssemblyFailed;
@@ -112,9 +112,9 @@ class Job {
   virtual void report(const Status& failure, const Scope& scope) noexcept = 0;
   void report(const Status& failure) noexcept { report(failure, {}); }
 
-  // Returns the other ranks that have not responded for at least `age` (stopped process, dead
-  // host). All heartbeats pass through rank 0: if rank 0 is unresponsive, the other ranks return
-  // only rank 0.
+  // Returns other ranks that have not responded for at least `age` (stopped process, dead host).
+  // All heartbeats pass through rank 0: if rank 0 is unresponsive, the other ranks return only rank
+  // 0.
   virtual std::vector<Rank> silent(std::chrono::milliseconds age) const = 0;
 
   // Returns the witnesses' snapshots by rank; an entry is empty if the rank did not respond. Works

@@ -1,5 +1,5 @@
 // The bootstrap on ranks other than 0: tries all endpoints of rank 0 concurrently and repeatedly,
-// until the process at one of them proves that it has the secret.
+// until the process at one endpoint proves that it has the secret.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The last step that an attempt reached; the error message describes the attempt that got furthest.
+// The last step of an attempt; the error message describes the attempt with the latest step.
 enum class Step : int { kStarted, kConnecting, kSilent, kGreeted, kAccepted };
 
 constexpr std::chrono::milliseconds kSilence{3000};  // for a peer that does not respond, initially
@@ -131,7 +131,7 @@ class BootstrapClient {
     }
   }
 
-  // Serves all attempts once; returns the one that rank 0 accepted.
+  // Serves all attempts once; returns the attempt that rank 0 accepted.
   Attempt* wait(Clock::time_point now) {
     std::vector<pollfd> polled;
     std::vector<Attempt*> order;
@@ -164,10 +164,10 @@ class BootstrapClient {
   }
 
   // The time of the next connection attempt. If thousands of ranks connect at once, the listen
-  // queue overflows: some SYNs are dropped, and all kernels retry them at the same times, after 1,
-  // 3, 7, 15 s; other clients are connected although the listener never received their SYN.
-  // Therefore each rank has its own retry time. With `once`, the door may open late: the connection
-  // then waits, provided that the queue holds all ranks.
+  // queue overflows. The kernel drops some SYNs, and all clients' kernels retry at the same times,
+  // after 1, 3, 7, 15 s. Other clients see a connection that the listener does not have. Therefore
+  // each rank has its own retry time. With `once`, the door may accept late: the connection then
+  // waits if the queue holds all ranks.
   Clock::time_point anew_at(const Attempt& a) const {
     const std::chrono::milliseconds own(spec_.rank * std::int64_t{619} % 1000);
     if (a.step == Step::kConnecting) return a.begun_at + 1s + own;
@@ -238,8 +238,8 @@ class BootstrapClient {
   }
 
   // Sends one hello at a time: the first endpoint that responds to it is rank 0, whatever its
-  // address. An unresponsive endpoint (another job's, a stopped process) delays the next one only
-  // by kPatience.
+  // address. An unresponsive endpoint (another job's, a stopped process) delays the next endpoint
+  // only by kPatience.
   void say_hello(Clock::time_point now) {
     held_back_ = false;
     for (auto& [text, a] : attempts_) {

@@ -51,8 +51,7 @@ std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> d
   for (const std::string& door : doors) at.push_back(door_endpoints(door));
   for (const auto& of : at) tried.push_back(of.empty() ? nullptr : &of.front());
   std::vector<bool> mute;
-  // EHOSTUNREACH is reported after 3 s for a host of the same network; its next door takes another
-  // 3 s.
+  // The kernel reports EHOSTUNREACH after 3 s for a host of the same network, for each door again.
   for (const int found : knock(tried, answer_time(spec)))
     mute.push_back(found == EINPROGRESS || found == EHOSTUNREACH || found == ENETUNREACH);
   return mute;

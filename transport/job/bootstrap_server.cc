@@ -155,7 +155,7 @@ class BootstrapServer {
   }
 
   void accept_all(Clock::time_point now) {
-    for (int i = 0; i < 64; ++i) {  // then serve the accepted ones
+    for (int i = 0; i < 64; ++i) {  // then serve the accepted connections
       int error = 0;
       Fd fd = accept_from(listener_.get(), error);
       if (!fd && error == EAGAIN) return;

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Time without a response after which no more are expected, since a stopped rank never responds.
+// Time without a response after which an inquiry ends, since a stopped rank never responds.
 constexpr auto kQuiet = 400ms;
 constexpr auto kOutsidersLimit = 1500ms;
 constexpr auto kLook = 50ms;
@@ -76,7 +76,7 @@ void Plane::serve_inquiry(Clock::time_point now, bool beat) {
   }
   if (!inquiring_) return;
   const auto answers = size_ - std::ranges::count_if(snapshots_, &std::string::empty);
-  // While there is no response yet, this inquiry may be queued behind those of other ranks.
+  // Without a response, this inquiry may still be queued behind other ranks' inquiries.
   if (now >= inquiry_until_ || (answers > 1 && now >= last_snapshot_ + kQuiet)) end_inquiry();
 }
 

@@ -1,5 +1,4 @@
-// The parts of the control plane that all ranks share. This file is independent of the connection
-// topology.
+// The common parts of the control plane. Does not depend on the connection topology.
 #include "transport/job/control_plane.h"
 
 #include <fmt/format.h>

@@ -110,7 +110,7 @@ class Plane {
   // for outside observers. inquiry_due() returns the time of the next call.
   void serve_inquiry(Clock::time_point now, bool beat) WEFT_REQUIRES(mutex_);
   Clock::time_point inquiry_due(Clock::time_point otherwise) const WEFT_REQUIRES(mutex_);
-  void wake() noexcept { ring(wake_); }  // tells the thread to check for data to write
+  void wake() noexcept { ring(wake_); }  // wakes the thread, which checks for data to write
   std::chrono::milliseconds at_least_audible(std::chrono::milliseconds age) const {
     return std::max<std::chrono::milliseconds>(age, 3 * period_);
   }

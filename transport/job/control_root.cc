@@ -96,8 +96,8 @@ Plane::Shrunk RootPlane::shrink() {
     members.back().who = renumber(members.back().who, static_cast<Rank>(i));
   }
   auto next = std::make_unique<RootPlane>(spec, std::move(members));
-  // A rank without a door (too many open files) may announce one later; the other ranks announce
-  // theirs only once.
+  // A rank without a door (too many open files) may announce a door later; the other ranks announce
+  // their doors only once.
   {
     const Lock of_next(next->mutex_);  // uncontended: not shared yet
     for (std::size_t i = 1; i < survivors.size(); ++i) {
@@ -298,7 +298,8 @@ void RootPlane::declare(const Status& failure, const Scope& scope) {
   if (decided(scope)) return;
   if (heard() >= kMostFailures && scope.ends == Scope::Ends::kGroup)
     return declare(
-        {Code::kInternal, "more communicators have failed than one job makes", failure.rank()}, {});
+        {Code::kInternal, "more communicators have failed than a job can have", failure.rank()},
+        {});
   if (scope.ends_gathers() && !failed()) set_failure(failure);
   hear(failure, scope);
   inquiries_.clear();
@@ -307,8 +308,7 @@ void RootPlane::declare(const Status& failure, const Scope& scope) {
 }
 
 // If a deadline expires on many ranks, all of them send inquiries at once. Rank 0 queues the
-// inquiries, since the first verdict is the job's, and most of the queued ones are obsolete when
-// their turn comes.
+// inquiries, since the first verdict is the job's and makes most of the queued inquiries obsolete.
 void RootPlane::pass_on(Clock::time_point now) {
   const std::uint64_t id = inquiries_.front();
   inquiries_.pop_front();

@@ -54,7 +54,7 @@ class RootPlane : public Plane {
     bool shrinks = false;
     // The channel may hold complete frames, which poll() does not report.
     bool more = false;
-    std::string door = {}, next_door = {};  // in this job, and in the one after shrink()
+    std::string door = {}, next_door = {};  // in this job, and in the job after shrink()
   };
 
   Peer& peer(Rank r) WEFT_REQUIRES(mutex_) { return peers_[static_cast<std::size_t>(r)]; }
@@ -77,8 +77,8 @@ class RootPlane : public Plane {
   // Records the first failure of a scope and broadcasts it, also to the rank that reported it.
   void declare(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_);
   // If a deadline expires on many ranks, all of them send inquiries at once. Rank 0 queues the
-  // inquiries, since the first verdict is the job's, and most of the queued ones are obsolete when
-  // their turn comes.
+  // inquiries, since the first verdict is the job's and makes most of the queued inquiries
+  // obsolete.
   void pass_on(Clock::time_point now) WEFT_REQUIRES(mutex_);
   void pass_letter(std::uint32_t box, Rank to, Rank from, std::string_view bytes)
       WEFT_REQUIRES(mutex_);

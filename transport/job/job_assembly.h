@@ -47,7 +47,7 @@ std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, std::span<c
 // process listens.
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask);
 // Returns how long to wait for a kernel's response to a connection request: half the timeout, and
-// at most 5 s if a listener of this host can queue every rank twice (mute_doors() connects, too).
+// at most 5 s if a listener of this host can queue every rank twice (mute_doors() also connects).
 // Assumes equal queue lengths on all hosts.
 std::chrono::milliseconds answer_time(const JobSpec& spec);
 // Parses a port number; returns 0 if `text` is not a port number.
@@ -65,7 +65,7 @@ std::vector<int> knock(const std::vector<const Endpoint*>& doors, std::chrono::m
 // Returns for each door whether its host is unreachable (no kernel responds).
 std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> doors);
 
-// Throws WrongSetUp if the cause is how the processes were started, otherwise Error.
+// Throws WrongSetUp if the cause is the launch of the processes, otherwise Error.
 [[noreturn]] void throw_assembly_failure(const Status& failure);
 
 // Whether connect() has used this listen_fd: another job of the process must not reuse it.

@@ -15,8 +15,8 @@ namespace weft {
 bool torchrun_present();
 // Fills the spec from torchrun's variables. Since torchrun's agent usually owns MASTER_PORT, rank 0
 // listens on the first free port of torchrun_ports(). The secret is WEFT_SECRET or, if unset, a
-// hash of run id, address and port: it excludes other jobs, but not an attacker who can guess these
-// three.
+// hash of run id, address and port: the hash excludes other jobs, but not an attacker who can guess
+// these values.
 void read_torchrun(JobSpec& spec);
 // Returns distinct ports between 10000 and 32767 (below the kernel's ephemeral ports), the same on
 // every rank of the job.

@@ -1,6 +1,6 @@
-// Letters (out-of-band messages) between any two ranks, relayed by rank 0, for transports that must
-// reach a peer before they have a connection to it. Delivery is at most once and in order per
-// sender: a letter is lost if the job has ended or if the receiver's box is full.
+// Letters (out-of-band messages) between any two ranks, relayed by rank 0, for transports that need
+// to reach a peer before they connect to it. Delivery is at most once and in order per sender: a
+// letter is lost if the job has ended or if the receiver's box is full.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Reads rank and size from PMIx (mpirun, srun --mpi=pmix) and publishes rank 0's address through
-// PMIx. No other data is exchanged over PMIx.
+// PMIx. Exchanges no other data over PMIx.
 #include <fmt/format.h>
 #include <pmix.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Creates and parses unique ids, and stores the sockets of the ids that no job has used yet.
+// Creates and parses unique ids, and stores the sockets of unused ids.
 #include "transport/job/unique_id.h"
 
 #include <arpa/inet.h>

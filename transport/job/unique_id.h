@@ -1,5 +1,5 @@
-// A unique id identifies a job that is to be connected: it contains rank 0's addresses and the
-// job's secret. The application passes it to the other ranks.
+// A unique id identifies a job before it is connected: the id contains rank 0's addresses and the
+// job's secret. The application passes the id to the other ranks.
 #pragma once
 
 #include <string>
@@ -28,8 +28,8 @@ void read_rendezvous(std::string_view text, JobSpec& spec);
 inline constexpr std::size_t kMostUniqueId = 1023;
 std::string make_unique_id();
 // Returns the spec of the job with this id. Rank 0 must be the process that created the id, and may
-// call this once. Throws Error if the id is from another version, or if this is rank 0 and it did
-// not create the id.
+// call this once. Throws Error if the id is from another version, or if rank 0's process did not
+// create the id.
 JobSpec job_from_unique_id(std::string_view id, Rank rank, int size);
 
 }  // namespace weft

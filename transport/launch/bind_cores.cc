@@ -21,7 +21,7 @@ void bind_to_share(Rank rank, int ranks) {
     for (int i = rank * n / ranks; i < (rank + 1) * n / ranks; ++i)
       CPU_SET(cores[static_cast<std::size_t>(i)], &mine);
   }
-  sched_setaffinity(0, sizeof mine, &mine);  // a failure only makes the rank slower
+  sched_setaffinity(0, sizeof mine, &mine);  // ignored: a failure only slows the rank
 }
 
 }  // namespace weft

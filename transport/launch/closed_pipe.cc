@@ -1,4 +1,4 @@
-// The handler of SIGPIPE. It depends only on the launcher's process id.
+// The handler of SIGPIPE. Depends only on the launcher's process id.
 #include "transport/launch/closed_pipe.h"
 
 #include <poll.h>

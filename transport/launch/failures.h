@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// Options that cannot be used. Every rank throws it independently; rank 0 prints it.
+// Invalid options. Every rank throws this error independently; rank 0 prints it.
 class UsageError : public Error {
  public:
   using Error::Error;

@@ -29,7 +29,7 @@ void Guard::start() {
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   const int from = dup2(pipe_.read.get(), 0);
-  // The guard must not keep the output of this process open. A sandbox may forbid close_range().
+  // The guard must not keep this process's output open. A sandbox may forbid close_range().
   constexpr int kMostFiles = 4096;
   if (close_range(1, ~0U, 0) != 0)
     for (int fd = 1; fd < kMostFiles; ++fd) close(fd);

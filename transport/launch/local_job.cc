@@ -1,4 +1,4 @@
-// Starts the processes of a local job, monitors them, and ensures that none remains.
+// Starts and monitors the processes of a local job, and ensures that no process remains.
 //
 // Every rank leads a process group, so that its children end with it. PR_SET_PDEATHSIG kills a rank
 // when its launcher dies; the guard kills ranks that run below a shell.
@@ -276,11 +276,11 @@ class LocalProcesses {
 
   void reap() {
     collect();
-    // A rank that died because another rank died may have ended first.
+    // A rank may end before the rank whose death caused its end.
     const auto is_dying = [](const Process& p) { return p.running && dying(p.pid); };
     if (!failures_.empty() &&
         (Clock::now() >= judge_at_ || std::ranges::none_of(processes_, is_dying))) {
-      // Among several failures, that of a killed rank is more likely the cause.
+      // Among several failures, a killed rank is more likely the cause.
       std::stable_partition(failures_.begin(), failures_.end(),
                             [](const auto& f) { return WIFSIGNALED(f.second); });
       if (exit_code_ == 0) first_failure(failures_[0].first, failures_[0].second);
@@ -384,7 +384,7 @@ class LocalProcesses {
   File listener_;
   int running_ = 0, replaced_ = 0;
   int exit_code_ = 0;
-  std::vector<std::pair<Rank, int>> failures_;  // not attributed yet: other ranks are about to end
+  std::vector<std::pair<Rank, int>> failures_;  // not attributed yet: other ranks will end soon
   Clock::time_point judge_at_{};
   bool interrupted_ = false;
   bool incomplete_ = false;  // some output of the ranks was lost

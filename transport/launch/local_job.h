@@ -1,5 +1,5 @@
 // Starts the ranks of a job on this host: as processes of a given program, of this program again,
-// or as forked calls of a function. This file is independent of the ranks' program.
+// or as forked calls of a function. Does not depend on the ranks' program.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ struct LaunchOptions {
   std::string name = "weft";  // the prefix of the launcher's messages
 };
 
-// Set in the environment of a rank that replaces a killed one.
+// Set in the environment of a rank that replaces a killed rank.
 inline constexpr const char* kReplaces = "WEFT_REPLACES_A_RANK";
 
 // Exit codes of a job whose program could not be started; shells use the same codes.

@@ -1,4 +1,4 @@
-// memcpy with a hint whether the destination is read again soon.
+// memcpy with a hint whether the destination will be read soon.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
-// Computes CRC-32C with processor instructions, alone or while copying. This file is independent of
-// messages.
+// Computes CRC-32C with processor instructions, alone or while copying.
 #include "transport/memory/crc32c.h"
 
 #include <isa-l/crc.h>
@@ -81,7 +80,7 @@ constexpr std::size_t kStride = 256;
 template <bool kStreaming>
 WEFT_FOLDS std::uint32_t copy_strides(char* d, const char* s, std::size_t strides,
                                       std::uint32_t crc) {
-  // Distance of the prefetches, larger than that of the hardware prefetcher.
+  // Distance of the prefetches, larger than the hardware prefetcher's.
   constexpr int kAhead = kStreaming ? 2048 : 4096;
   __m512i a = moved<kStreaming>(d, s), b = moved<kStreaming>(d + 64, s + 64),
           c = moved<kStreaming>(d + 128, s + 128), e = moved<kStreaming>(d + 192, s + 192);

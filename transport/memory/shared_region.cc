@@ -1,5 +1,5 @@
-// memfds, their mappings, and the directory of weft::alloc memory. This file is independent of
-// messages and ranks.
+// memfds, their mappings, and the directory of weft::alloc memory. Does not depend on messages and
+// ranks.
 #include "transport/memory/shared_region.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 //
 // Each region is a memfd that other processes open through /proc/<pid>/fd, so no name in /dev/shm
 // remains after a crash. The length is sealed, so that no process can truncate memory that another
-// process uses; open() rejects unsealed regions. This file is independent of ranks.
+// process uses; open() rejects unsealed regions. Does not depend on ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -38,7 +38,7 @@ class SharedRegion {
   ~SharedRegion();
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  // -1 for a region opened from another process, and for one that no other process can map.
+  // -1 for a region of another process, and for a region that no other process can map.
   int fd() const { return fd_; }
 
  private:

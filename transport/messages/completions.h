@@ -62,7 +62,7 @@ struct PeerRecord {
   Rank rank = kNoRank;
   std::string where;  // "rank 3 on host b"
   Status failure;     // the reason that every transfer with the peer fails
-  Status note;        // the reason that one transfer failed while others still work
+  Status note;        // why one transfer failed while others still work
   Head disputed;      // the head of the peer's message that did not match the receive
 
   const Status& cause() const { return failure.ok() ? note : failure; }

@@ -116,7 +116,7 @@ class Matching {
     return {all.begin(), all.end()};
   }
 
-  // ---- unexpected messages; those of one tag are in the order of their arrival
+  // ---- unexpected messages; messages of one tag are in the order of arrival
 
   bool has_unexpected() const { return !unexpected_.empty(); }
   // Also adds the unexpected messages to `all`, the sum over all peers of the transport.

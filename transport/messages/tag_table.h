@@ -1,5 +1,5 @@
 // A map from a tag (or another number) to a slot, for a few dozen messages in flight: one array
-// with linear probing, which is at most half full, since every message is inserted and erased.
+// with linear probing, at most half full, since every message is inserted and erased.
 #pragma once
 
 #include <cstddef>

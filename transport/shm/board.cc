@@ -81,7 +81,7 @@ class ShmBoard final : public Board {
     return theirs->data();
   }
   int collect(std::uint32_t round, std::uint64_t sign, const void** from) const noexcept override {
-    // All members have read the previous round, whose half is written next: fetch its line now.
+    // All members have read the previous round, whose half is written next: fetch its line.
     prefetch_to_write(half(me_, round + 1));
     int other = -1;
     for (int i = static_cast<int>(firsts_.size()); i-- > 0;) {
@@ -123,7 +123,7 @@ std::uint64_t BoardParts::offer(std::byte* boards) noexcept {
   });
   std::uint32_t number;
   if (!free_.empty()) {
-    number = free_.back();  // LIFO: pages that were never used cost nothing
+    number = free_.back();  // LIFO: untouched pages need no memory
     free_.pop_back();
   } else if (unused_ < kFixedBoards + kBoards) {
     number = unused_++;
@@ -132,8 +132,8 @@ std::uint64_t BoardParts::offer(std::byte* boards) noexcept {
   }
   const std::uint64_t part = std::uint64_t{++epochs_[number]} << 32 | number;
   BoardPart* at = part_at(boards, number);
-  // No member reads it now. Clear the rounds, so that those of the former use are not mistaken for
-  // new ones.
+  // No member reads the part now. Clear the rounds of the former use, so that members do not take
+  // them for new rounds.
   for (const std::uint32_t round : {0u, 1u})
     half_at(at, number, round)->round.store(0, std::memory_order_relaxed);
   at->use.store(use_of(part), std::memory_order_release);

@@ -1,8 +1,8 @@
 // Boards in the shared memory of a machine's ranks, and the allocation of their parts.
 //
-// Every rank gives each board one free part of its own arena and sends its number to the other
-// members. A part becomes free when all members have left its board, since until then a slow member
-// may still read it.
+// Every rank gives each board one free part of its own arena and sends the part's number to the
+// other members. A part becomes free when all members have left its board: until then, a slow
+// member may read the part.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace weft::shm {
 // with each use of the part.
 class BoardParts {
  public:
-  // Whether a rank can have offered this id; true for 0, which means none.
+  // Whether a rank can have offered this id; true for 0 (no part).
   static bool exists(std::uint64_t part) {
     return static_cast<std::uint32_t>(part) < kFixedBoards + kBoards;
   }

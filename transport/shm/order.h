@@ -1,6 +1,6 @@
-// Declares the ordering of shared-memory accesses to ThreadSanitizer. If ranks are threads of one
-// process, each maps a segment at its own address, and TSan cannot relate a store to a load. No
-// code in other builds.
+// Declares the ordering of shared-memory accesses to ThreadSanitizer. Ranks that are threads of one
+// process map a segment at different addresses, so TSan cannot relate a store to a load. No code in
+// other builds.
 #pragma once
 
 #include <cstddef>

@@ -32,8 +32,8 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
   return done_.hand_out(out);
 }
 
-// A message that waits for a slot delays the messages behind it, except staged ones: these have
-// their slots, and the first message may wait for one of these slots.
+// A message that waits for a slot delays later messages, except staged messages: these have slots,
+// and the first message may wait for one of these slots.
 void ShmTransport::send_backlog(Peer& p) noexcept {
   std::size_t left = 0;
   for (std::size_t i = 0; i < p.backlog.size(); ++i) {
@@ -90,7 +90,7 @@ void ShmTransport::cancel(std::uint32_t id_high) noexcept {
     for (std::uint32_t c = p.done; c != p.sent; ++c) {
       Sent& s = p.log[c % kRing];
       if (!s.open || !s.report || !mine(s.id)) continue;
-      s.report = false;  // the bytes are the caller's again: the peer must not take them as sent
+      s.report = false;  // the caller owns the bytes again: the peer must not use them
       p.out[c % kRing].revoked.store(1, std::memory_order_relaxed);
       // A release store orders only earlier writes, not the caller's later writes to these bytes: a
       // receiver that reads such a later write must see the mark.

@@ -26,7 +26,7 @@ std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
 constexpr std::size_t kUnexpectedKept = 8;
 constexpr int kMostKept = kRing / 2;
 
-// Reads a word of a cell exactly once: the sender could change it between check and use.
+// Reads a word of a cell exactly once: the sender could change the word between check and use.
 template <typename T>
 T once(const T& word) noexcept {
   return *const_cast<const volatile T*>(&word);
@@ -34,7 +34,7 @@ T once(const T& word) noexcept {
 
 }  // namespace
 
-// Whether the arrived message is the one that the receive expects.
+// Whether the arrived message matches the receive.
 Code ShmTransport::agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
                          std::size_t bytes) noexcept {
   if (bytes == t.bytes && sign == (t.head ? t.head->sign : 0)) [[likely]]
@@ -107,7 +107,7 @@ void ShmTransport::drain(Peer& p, bool patient) noexcept {
       ++p.seen;
       continue;
     }
-    // Leave a peer that is too far ahead without free cells until receives are posted.
+    // Do not free cells for a peer that is too far ahead until receives are posted.
     if (p.matching.far_ahead(unexpected_most_)) [[unlikely]]
       return;
     take_over(member_of_[p.rank], me_);
@@ -153,8 +153,8 @@ void ShmTransport::breaks(Peer& p, std::string why) noexcept {
   p.broken = true;
 }
 
-// Takes the message in a cell. False if it would have to be copied out and the caller is `patient`:
-// it returns completions first, after which its user may post the matching receive.
+// Takes the message in a cell. False if this needs a copy and the caller is `patient`: the caller
+// returns completions first, and the user may then post the matching receive.
 bool ShmTransport::arrive(Peer& p, const Message& m, std::uint32_t cell, bool patient) noexcept {
   if (Receive* const found = p.matching.find(m.tag)) {
     if (m.kind == Kind::kFragment && found->transfer.kind != Transfer::Kind::kView) {
@@ -320,8 +320,8 @@ bool ShmTransport::release(std::uint64_t token) noexcept {
 }
 
 // Receivers together never hold all slots of a class, as views or as unexpected messages, since the
-// sender may need one to send what they wait for. Beyond a receiver's share the bytes are copied
-// out at once. A short message may lie in a longer slot, so the slot's own class counts.
+// sender may need a slot for the messages that they await. Copies the bytes out at once beyond a
+// receiver's share. A short message may lie in a longer slot, so the slot's own class counts.
 bool ShmTransport::keep(Peer& p, const Message& m, std::uint32_t cell) noexcept {
   std::uint8_t& kept = p.kept.cells[cell % kRing];
   if (kept) return true;

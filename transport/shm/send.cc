@@ -56,7 +56,7 @@ Cell* ShmTransport::next_cell(Peer& p) noexcept {
   return nullptr;
 }
 
-// Does not use the next cell in this lap. Its last message has been read, and may be held.
+// Skips the next cell in this lap. The receiver has read its last message, and may hold it.
 void ShmTransport::pass_over(Peer& p) noexcept {
   p.out[p.sent % kRing].seq.store(passed_over(p.sent), std::memory_order_release);
   ++p.sent;
@@ -67,9 +67,9 @@ void ShmTransport::skip_finished(Peer& p) noexcept {
   while (p.done != p.sent && !p.log[p.done % kRing].open) ++p.done;
 }
 
-// A receiver may hold a message until it has received later ones, which need cells. It reads cells
-// in order: once it has finished a cell that was not passed over, it has read the oldest cell, and
-// holds the message in it.
+// A receiver may hold a message until it has received later messages, which need cells. It reads
+// cells in order: once it has finished a cell that was not passed over, it has read the oldest
+// cell, and holds the message in it.
 void ShmTransport::pass_over_held(Peer& p) noexcept {
   const auto finished = [](const Sent& s) { return !s.open && !s.passed_over; };
   while (p.sent - p.done == kRing && std::ranges::any_of(p.log, finished)) {
@@ -84,7 +84,7 @@ void ShmTransport::publish(Peer& p, Cell* cell, const Transfer& t, const Sent& s
   p.log[p.sent % kRing] = sent;
   cell->tag = t.tag;
   cell->sign = t.head ? t.head->sign : 0;
-  // As long as both ranks agree, no other rank reads that line, so it stays in this core's cache.
+  // If the heads match, no other rank reads this line, so the line stays in this core's cache.
   if (t.head) p.heads_out[p.sent % kRing] = *t.head;
   cell->revoked.store(0, std::memory_order_relaxed);
   hand_on(me_, member_of_[p.rank]);

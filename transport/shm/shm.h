@@ -16,8 +16,8 @@
 
 namespace weft {
 
-// Up to this many members of a machine map each other's memory at setup, so that all see an error
-// at the start; beyond it, a peer's memory is mapped at the first message to or from the peer.
+// Up to this many members of a machine map each other's memory at setup, so that all ranks see an
+// error at the start. More members map a peer's memory at the first message to or from the peer.
 namespace shm {
 inline constexpr std::size_t kMappedAtOnce = 64;
 }

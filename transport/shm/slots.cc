@@ -9,7 +9,7 @@ int ShmTransport::take_slot(std::size_t bytes, std::size_t left) noexcept {
   for (const bool again : {false, true}) {
     for (int c = 0; c < kSlotClasses; ++c) {
       if (bytes > kSlots[c].bytes || free_slots_[c].size() <= left) continue;
-      const int slot = free_slots_[c].back();  // LIFO: it is still in cache
+      const int slot = free_slots_[c].back();  // LIFO: the slot may be in cache
       free_slots_[c].pop_back();
       slot_refs_[static_cast<std::size_t>(slot)] = 1;
       return slot;

@@ -81,7 +81,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   // The peer's cells that this rank holds, with their slots or mapped memory: views lent to users,
   // and unexpected messages.
   struct Kept {
-    // What a cell's message holds: nothing more, a slot of class k - kSlot, or, as a view, the
+    // What a cell's message holds: only the cell, a slot of class k - kSlot, or, as a view, the
     // peer's weft::alloc memory.
     enum : std::uint8_t { kNone, kCell, kMapped, kSlot };
     int all = 0;
@@ -132,12 +132,12 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
 
   // Reads the members' hellos, and checks whether all can be attached to.
   void reach(Rank me, std::span<const Rank> members, std::span<const std::string> hellos);
-  // Maps the peer's arena; from then on the peer polls for this rank's messages. If it cannot be
-  // mapped, marks the peer broken and throws Error.
+  // Maps the peer's arena; from then on the peer polls for this rank's messages. If the mapping
+  // fails, marks the peer broken and throws Error.
   void map(Peer& p);
   // Maps the arena if it is not mapped yet. False if the peer is broken.
   bool reached(Peer& p) noexcept;
-  // Maps the arenas of the members that have mapped this rank's.
+  // Maps the arenas of the members that have mapped this rank's arena.
   void meet_callers() noexcept;
   void choose_copies(std::string_view mode);
   void make_slots();
@@ -177,8 +177,8 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   void receive(Peer& p, const Transfer& t) noexcept;
   const std::byte* mapped_bytes(Peer& p, const Message& m) noexcept;
   const std::byte* bytes_of(Peer& p, const Message& m, std::uint32_t cell) noexcept;
-  // Whether the sender cancelled the message. Check after reading the sender's own memory: if so,
-  // discard the bytes.
+  // Whether the sender cancelled the message. Check after reading the sender's own memory; discard
+  // the bytes if true.
   bool revoked(Peer& p, const Cell& cell) noexcept;
   bool read_memory(Peer& p, const Message& m, void* to) noexcept;
   // Copies the message's bytes; fails if the sender cancelled it.

@@ -1,12 +1,10 @@
-// Moves each message through the simulated fabric, event by event. This file does not depend on
-// collectives.
+// Moves each message through the simulated fabric, event by event. Does not depend on collectives.
 //
 //   post -> [core of the sender] -> tx port -> latency -> [uplink of the leaf] -> [spine] ->
 //   [downlink of the other leaf] -> rx port -> [core of the receiver] -> completion
 //
-// The fabric reads a message's bytes as late as the sender must leave them unchanged, and writes
-// them as late as the receiver must not read them: an engine that accesses its buffers too early
-// gets wrong data.
+// The fabric reads a message's bytes just before the sender may change them, and writes them just
+// before the receiver may read them: an engine that accesses its buffers too early gets wrong data.
 #include <fmt/format.h>
 
 #include <algorithm>

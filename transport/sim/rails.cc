@@ -1,5 +1,5 @@
-// Transports and datagram channels of ranks with several rails on the simulated fabric. This file
-// is independent of Rails, which uses them.
+// Transports and datagram channels on the simulated fabric, for the Rails of ranks with several
+// rails.
 #include "transport/sim/rails.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // A simulated fabric in virtual time, as a Transport.
 //
 // The engine runs on it without changes. The fabric is a deterministic test bed (delays, reordering
-// and failures by seed) and predicts the time of a schedule. It models links, ports and cores,
-// independent of collectives. Only one thread may use a fabric and its endpoints.
+// and failures by seed) and predicts the time of a schedule. It models links, ports and cores, and
+// does not depend on collectives. Only one thread may use a fabric and its endpoints.
 //
 // The model: a small (eager) message leaves when the send is posted, a larger message when the
 // receive is posted as well. A message passes the sender's tx port, the spine if it changes rails,
@@ -83,16 +83,16 @@ struct SimFabricOptions {
   double delay_us_max = 0;         // maximum extra delay of a message
   bool reorder = false;            // delays may reorder the messages of a pair
   std::vector<SimFailure> failures;
-  std::uint64_t lose_message = 0;  // the one message to lose, numbered by departure from 1 (0:
+  std::uint64_t lose_message = 0;  // the message to lose, numbered by departure from 1 (0:
                                    // none); only its two transfers fail
   // True: messages are delayed without an error while a link is down (as on TCP). False: the link
   // drops them and their transfers fail (as on verbs).
   bool cut_stalls = false;
   double detect_us = 100;  // from a failure to the peers' error completions
-  // By rank: the representative whose ports, core and completions it shares, if a subset of the
-  // ranks represents all (coll/sim/one_host.h): the ranks of the first host, or the first rank of
-  // each host if every rank of a host has its own rail. Empty: each rank represents itself. No data
-  // is transferred, and messages of different lengths match.
+  // By rank: its representative, whose ports, core and completions it shares (coll/sim/one_host.h).
+  // Representatives are the ranks of the first host, or the first rank of each host if every rank
+  // of a host has its own rail. Empty: each rank represents itself. No data is transferred, and
+  // messages of different lengths match.
   std::vector<Rank> same_as;
   Rank watch = kNoRank;  // rank whose ports and core are recorded per message
   bool views = true;

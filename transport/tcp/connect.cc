@@ -73,8 +73,7 @@ bool TcpTransport::connect(Peer& peer) {
 
 void TcpTransport::connected(Peer& peer) {
   if (const int error = connect_error(peer.fd.get())) {
-    // The peer may have connected to this rank, sent all of its messages, and closed the
-    // connection.
+    // The peer may have connected to this rank, sent all its messages, and closed the connection.
     drop(peer);
     accept_all();
     strangers_.remove_if([this](Stranger& s) { return hear(s); });
@@ -240,8 +239,7 @@ void TcpTransport::watch(Peer& peer) {
   peer.watched = events;
 }
 
-// One turn of the progress engine. If there are only a few connections, they are read without
-// epoll.
+// One turn of the progress engine. Reads a few connections without epoll.
 void TcpTransport::progress() noexcept {
   if (std::exchange(deaf_, 0) != 0)
     for (Peer& peer : peers_)

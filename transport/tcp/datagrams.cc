@@ -110,7 +110,7 @@ TcpTransport::Found TcpTransport::hear_datagrams() {
   return Found::kSome;
 }
 
-// Any process may have sent the datagram: drops it silently if it comes from another address, has a
+// Any process may have sent the datagram: drops it silently if it has another source address or a
 // wrong MAC, or was received before.
 void TcpTransport::hear_datagram(std::span<const std::byte> bytes) {
   tcp::Datagram header;
@@ -197,7 +197,7 @@ void TcpTransport::drop_kept(ShortOnes& s, Kept& k) {
   --s.open;
 }
 
-// Retransmits each unacknowledged datagram over the connection; without `all`, only the ones that
+// Retransmits each unacknowledged datagram over the connection; without `all`, only datagrams that
 // were already unacknowledged at the previous check.
 void TcpTransport::repeat(Peer& peer, bool all) {
   ShortOnes& s = peer.short_ones;

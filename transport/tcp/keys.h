@@ -1,10 +1,9 @@
-// The keys of a pair of ranks. Both ranks derive them, and neither sends them. This file is
-// independent of sockets.
+// The keys of a pair of ranks. Both ranks derive the keys, and neither sends them.
 //
 // Each key is an HMAC with the job's key for this transport. The input consists of the key's use,
 // both ranks in the order of the direction, and the nonces of their contacts. Thus a key is valid
 // for one use, direction, rail and connection: a transport generates a nonce for each rail, and a
-// new one in reopen().
+// new nonce in reopen().
 #pragma once
 
 #include <string_view>

@@ -55,7 +55,7 @@ void TcpTransport::read(Peer& peer) {
   for (int i = 0; i < kReads && peer.state == State::kUp; ++i) {
     const std::size_t direct = peer.into ? peer.left : 0;
     std::size_t room = inbox_.size();
-    if (peer.matching.far_ahead(unexpected_most_)) [[unlikely]] {  // only finishes the frame
+    if (peer.matching.far_ahead(unexpected_most_)) [[unlikely]] {  // only finish the frame
       if (peer.left == 0) {
         slow(peer, true);
         break;
@@ -70,7 +70,7 @@ void TcpTransport::read(Peer& peer) {
     if (n <= 0) {
       const int error = errno;
       for (int j = 0; j < kLastReads && hear_datagrams() != Found::kNone; ++j) {
-      }  // messages that it sent before
+      }  // datagrams that the peer sent before
       if (peer.state != State::kUp) return;
       fail(peer, Code::kPeerFailed,
            n == 0 ? "connection closed" : fmt::format("connection lost: {}", std::strerror(error)));
@@ -165,7 +165,7 @@ void TcpTransport::begin(Peer& peer) {
       peer.into = u->kept.data.data();
       peer.to_unexpected = u;
     }
-  }  // else the rest of a message whose receive was cancelled
+  }  // otherwise the rest of a message with a cancelled receive
 }
 
 // Buffers an unexpected message or announcement. Returns nullptr if the limit is exceeded.

@@ -1,5 +1,5 @@
-// The send path of the tcp transport: a queue per peer, written as far as the socket has room. Only
-// the shortest messages are copied.
+// The send path of the tcp transport: a queue per peer, written until the socket is full. Copies
+// only the shortest messages.
 #include <fmt/format.h>
 #include <sys/uio.h>
 
@@ -38,7 +38,7 @@ void TcpTransport::post(std::span<const Transfer> transfers) noexcept {
       post_receive(t, *peer);
     }
   }
-  for (const Transfer& t : transfers)  // after all posts, to batch those to one peer
+  for (const Transfer& t : transfers)  // after all posts, to batch a peer's messages
     if (Peer* peer = find(t.peer); peer && !peer->out.empty() && !peer->full) flush(*peer);
 }
 
@@ -184,7 +184,7 @@ void TcpTransport::flush(Peer& peer) {
       if (piece < o.piece_bytes)
         io[n++] = {const_cast<std::byte*>(o.piece) + piece, o.piece_bytes - piece};
       want += o.front_bytes + o.piece_bytes - o.sent;
-      if (o.next < o.bytes) break;  // its next piece must follow first
+      if (o.next < o.bytes) break;  // its next piece must be sent first
     }
     msghdr message{};
     message.msg_iov = io;

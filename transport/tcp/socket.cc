@@ -1,5 +1,5 @@
-// Connects and configures the sockets of the tcp transport; parses contacts. This file is
-// independent of messages.
+// Connects and configures the sockets of the tcp transport; parses contacts. Does not depend on
+// messages.
 #include "transport/tcp/socket.h"
 
 #include <linux/sockios.h>

@@ -1,5 +1,5 @@
-// The sockets of the tcp transport and the contacts that ranks exchange. This file is independent
-// of messages.
+// The sockets of the tcp transport and the contacts that ranks exchange. Does not depend on
+// messages.
 #pragma once
 
 #include <cstddef>

@@ -26,8 +26,8 @@ namespace {
 constexpr std::chrono::milliseconds kLingering{1000};
 constexpr std::size_t kInbox = std::size_t{64} << 10;
 
-// Returns false if ranks share cores, since there the extra system call per turn costs more than
-// datagrams save.
+// Returns false if ranks share cores: the extra system call per turn then costs more than datagrams
+// save.
 bool takes_datagrams(const Topology& topology, Rank me) {
   if (const char* set = std::getenv("WEFT_TCP_DATAGRAMS")) return std::string_view(set) != "0";
   long here = 0;

@@ -21,7 +21,7 @@ namespace weft {
 //   the other, and if each rank has its own core (WEFT_TCP_DATAGRAMS: 0 never, 1 also on shared
 //   cores).
 // - The sender sends messages of up to 64 KiB immediately (eager); the receiver buffers unexpected
-//   ones. Longer messages are sent when their receive is posted, directly into the receive's
+//   messages. Longer messages are sent when their receive is posted, directly into the receive's
 //   memory.
 // - The first post of either direction connects to the peer. From then on, if the peer dies, all
 //   transfers with that peer complete with kPeerFailed, including receives (kTransport if this host

@@ -1,9 +1,9 @@
-// The wire format of the tcp transport. This file is independent of sockets, so tests and the
-// fuzzer cover all of it.
+// The wire format of the tcp transport. Uses no sockets, so tests and the fuzzer cover the whole
+// file.
 //
 // A connection begins with a Hello of the connecting rank; the peer responds with an Answer. Each
-// proves that its sender has the job's secret. After that, both ranks send frames, each with a Head
-// if `headed`:
+// proves that its sender has the job's secret. Then both ranks send frames, each with a Head if
+// `headed`:
 //
 //     a short message:   sender  -- kEager, bytes --> receiver
 //     a long message:    sender  -- kAnnounce ------> receiver   RTS, if no kReady has arrived
@@ -11,8 +11,8 @@
 //                        sender  -- kPiece, bytes --> receiver   as many pieces as needed
 //
 // The shortest messages are sent as datagrams outside the connection, between ranks that have
-// received a datagram of each other. Datagrams are numbered, and each acknowledges the ones
-// received so far. The sender retransmits an unacknowledged message in the stream, as kCopy. Every
+// received a datagram of each other. Datagrams are numbered, and each acknowledges all received
+// datagrams. The sender retransmits an unacknowledged message in the stream, as kCopy. Every
 // datagram has a MAC under a key for its direction of the pair (keys.h), and a sequence number that
 // is accepted once.
 #pragma once

@@ -1,4 +1,4 @@
-// A node of a Chakra trace, read from protobuf or JSON, and its translation for weft.
+// A node of a Chakra trace (protobuf or JSON), and its translation to a TraceNode.
 #pragma once
 
 #include <cstdint>

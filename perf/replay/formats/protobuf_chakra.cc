@@ -1,5 +1,5 @@
-// Reads Chakra execution traces; built only if protobuf was found. This file does not depend on
-// other formats.
+// Reads Chakra execution traces; built only if protobuf was found. Does not depend on other
+// formats.
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 
@@ -89,7 +89,7 @@ void check_version(const TraceFile& file, const chakra::Metadata& metadata) {
         fmt::format("{}: version '{}' of Chakra; weft reads 0.0.4 to 1", file.name, version));
 }
 
-// Chakra's ctrl_deps name the operator that called this one; its feeder waits for data_deps only.
+// Chakra's ctrl_deps name the operator that called the node; the feeder waits for data_deps only.
 ChakraNode plain(const chakra::Node& from, bool waits_for_control) {
   ChakraNode node;
   node.id = from.id();

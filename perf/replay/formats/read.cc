@@ -1,5 +1,4 @@
-// Unpacks trace files and selects the readers of their formats. This file does not depend on the
-// contents of a format.
+// Unpacks trace files and selects their readers. Does not depend on the contents of a format.
 #include "perf/replay/formats/read.h"
 
 #include <fmt/format.h>
@@ -113,8 +112,8 @@ bool beside_traces(const TraceFile& file) {
   return file.found && (base.starts_with("._") || file.name.find("_resources/") != file.name.npos);
 }
 
-// If an archive or folder has several files of one rank, they belong to several jobs, which differ
-// in their names: keeps the job with the most bytes, and returns notes for the user.
+// Several files of one rank in an archive or folder belong to different jobs: keeps the job (by the
+// rest of the name) with the most bytes, and returns notes for the user.
 std::vector<std::string> keep_one_job(std::vector<TraceFile>& files, std::vector<Format>& formats) {
   std::set<int> ranks;
   const bool once = std::ranges::all_of(files, [&](const TraceFile& file) {

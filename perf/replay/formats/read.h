@@ -1,5 +1,5 @@
-// Opens the files of a trace, packed or not, and calls the reader of their format. This file does
-// not depend on the contents of formats.
+// Opens the files of a trace, packed or not, and calls the reader of their format. Does not depend
+// on the contents of formats.
 #pragma once
 
 #include <string>
@@ -27,12 +27,12 @@ struct ReadOptions {
   int ranks = 0;       // of the job, if one file stands for all; 0: from the file
   std::string groups;  // a JSON file {"name": [ranks], ...}; empty: none
 };
-// Reads the files of a job, all of one format. Throws Error naming the file and what is wrong.
+// Reads the files of a job, all of one format. Throws Error naming the file and the problem.
 JobTrace read_job(const std::vector<std::string>& paths, const ReadOptions& options = {});
 // Reads files that open_trace() or unpack_trace() returned.
 JobTrace read_files(std::vector<TraceFile> files, const ReadOptions& options = {});
 
-// Whether weft was built with the libraries for these.
+// Whether weft was built with the libraries for these formats.
 bool reads_packed_files();
 bool reads_chakra_traces();
 

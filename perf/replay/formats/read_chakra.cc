@@ -1,5 +1,4 @@
-// Interprets the nodes of a Chakra trace, and reads its JSON form. This file does not depend on
-// protobuf.
+// Interprets the nodes of a Chakra trace, and reads its JSON form. Does not need protobuf.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -44,7 +43,7 @@ std::string group_of(const ChakraNode& node) {
   return number == node.numbers.end() ? "" : std::to_string(number->second);
 }
 
-// Returns whether the call is played; if not, its time is kept as a computation.
+// Returns whether the call is played; otherwise keeps its time as a computation.
 bool read_collective(const ChakraNode& from, RankTrace& trace, TraceNode& node) {
   const auto type = find(from, chakra::kCommType, trace);
   const auto size = find(from, chakra::kCommSize, trace);

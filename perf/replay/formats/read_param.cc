@@ -263,7 +263,7 @@ class ParamReader {
     }
     if (const std::string name = text_of(attribute(node, "pg_name")); !name.empty()) return name;
     if (!said.by_address || trace_.group_sizes.contains(said.group)) return said.group;
-    ++trace_.left_out["name of a group, given by its address: all ranks are taken for it"];
+    ++trace_.left_out["name of a group, given by its address: all ranks are assumed"];
     return "";
   }
 
@@ -273,7 +273,7 @@ class ParamReader {
     call.ranks_of_group = !peer.is_number() && said.rank;
     call.peer = peer.is_number() ? peer.get<Rank>() : said.rank.value_or(kNoRank);
     if (call.peer >= 0) return true;
-    ++trace_.left_out[word + " that does not say its peer"];
+    ++trace_.left_out[word + " without a peer"];
     return false;
   }
 

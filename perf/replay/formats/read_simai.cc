@@ -24,7 +24,7 @@ struct Axes {
   std::int64_t all = 0, tp = 0, ep = 1, pp = 1;
 };
 
-// AICB writes some integers as Python floats: "65536.0".
+// AICB, the generator, writes some integers as Python floats: "65536.0".
 std::uint64_t number_in(const std::string& file, std::size_t line, const std::string& what,
                         const std::string& word) {
   const char *begin = word.data(), *end = begin + word.size();

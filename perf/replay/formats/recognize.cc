@@ -1,4 +1,4 @@
-// Recognizes formats by their first bytes or their keys. Reads none of them.
+// Recognizes formats by first bytes or keys. Reads no traces.
 #include "perf/replay/formats/recognize.h"
 
 #include <algorithm>

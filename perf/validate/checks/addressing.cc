@@ -68,7 +68,7 @@ Judged mtu(const Check& check, const Observed& observed) {
   static constexpr std::array<std::string_view, 1> kOversize = {"eth.rx_oversize_pkts_phy"};
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     const Where where = at_port(host, port);
-    // The MTU of an IPoIB interface is not that of the InfiniBand port.
+    // The MTU of an IPoIB interface differs from the InfiniBand port's MTU.
     const bool has_mtu = port.mtu && !is_infiniband(port);
     if (has_mtu) interfaces[port.rail].push_back({where, fmt::format("{}", *port.mtu)});
     if (port.active_mtu) ports[port.rail].push_back({where, fmt::format("{}", *port.active_mtu)});
@@ -105,7 +105,7 @@ std::string mapped_gid(const std::string& address) {
                      byte[2], byte[3]);
 }
 
-// The RoCE v2 GID of the port's address, or else the first that is not link-local, or the first.
+// The RoCE v2 GID of the port's address, or else the first not link-local GID, or else the first.
 const PortFacts::Gid* routable_gid(const PortFacts& port) {
   const std::string wanted = mapped_gid(port.address.value_or(""));
   const PortFacts::Gid* best = nullptr;
@@ -136,7 +136,7 @@ Judged gid(const Check& check, const Observed& observed) {
   });
   Judged other;
   add_unlike(check, indices, std::nullopt, "gid_index", Unit::kCount, other);
-  // Fatal only to programs configured with an index; others find the GID by its address.
+  // Breaks only programs configured with an index; others find the GID by its address.
   for (Finding& finding : other.findings) {
     finding.severity = Severity::kWarn;
     all.findings.push_back(std::move(finding));
@@ -229,7 +229,7 @@ Judged rails_differ(const Check& check, const Observed& observed) {
     counts.push_back({at_host(host.host), std::to_string(host.ports.size())});
   const int hosts = static_cast<int>(counts.size());
   Judged all{unlike(check, counts, std::nullopt, {}, "rails"), hosts, hosts};
-  // A host's declared rails are intended; discovered ones may lack a rail that is down.
+  // A host's declared rails are intended; discovery omits a rail that is down.
   for (Finding& finding : all.findings)
     if (std::ranges::all_of(observed.facts.hosts, [&](const HostFacts& host) {
           return host.names_rails ||
@@ -239,7 +239,7 @@ Judged rails_differ(const Check& check, const Observed& observed) {
   return all;
 }
 
-// Rails of one subnet that answer ARP for each other's addresses: a packet to one arrives at
+// Rails of one subnet that answer ARP for each other's addresses: packets to one rail arrive at
 // another.
 Judged rails_one_subnet(const Check& check, const Observed& observed) {
   std::set<std::string> strayed;  // hosts where packets arrived at another port
@@ -263,7 +263,7 @@ Judged rails_one_subnet(const Check& check, const Observed& observed) {
     }
     return findings;
   });
-  // If all hosts do it, the address plan is the reason, not a host.
+  // If all hosts are affected, the reason is the address plan, not a host.
   if (all.findings.size() > 1 && all.findings.size() == observed.facts.hosts.size()) {
     Finding whole = all.findings.front();
     for (const Finding& finding : all.findings)

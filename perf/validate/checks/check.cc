@@ -327,7 +327,7 @@ Finding finding_from(const Check& check, const Observed& observed, const Cause& 
   set_number(finding, unit, cause.value, cause.expected);
   finding.low = cause.low;
   finding.high = cause.high;
-  constexpr double kMostOfCause = 0.9999;  // 1 is for facts
+  constexpr double kMostOfCause = 0.9999;  // a score of 1 means a fact
   finding.score = std::min(kMostOfCause, cause.confidence);
   if (cause.samples > 0) add_count(finding, "flows", cause.samples);
   for (const Port port : cause.ports) {

@@ -51,10 +51,10 @@ Where at_rail(int rail);
 // Evidence::expected if nothing is expected.
 inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
-// A number of a finding that differs from the expected one.
+// Sets a finding's value and the expected value.
 void set_number(Finding& finding, Unit unit, double value, double expected);
 
-// Evidence at the place of a finding.
+// Adds evidence at the place of the finding.
 void add_number(Finding& finding, std::string name, double value, Unit unit,
                 double expected = kNoNumber);
 void add_text(Finding& finding, std::string name, std::string text);
@@ -84,10 +84,10 @@ bool is_infiniband(const PortFacts& port);  // by the link layer
 bool is_mlx5_roce(const PortFacts& port);
 // The policy decides; by default, RDMA ports must not lose packets and plain interfaces may.
 bool must_be_lossless(const Observed& observed, const PortFacts& port);
-// The host may use cores, but none near the port: rates measure the path between sockets.
+// Whether all cores that the host may use are far from the port, so that rates are lower.
 bool has_remote_cores(const HostFacts& host, const PortFacts& port);
 
-// The severity of a loss, by the lower bound of its rate per packet, where packets may be lost.
+// The severity of a loss where packets may be lost; `low`: lower bound of the losses per packet.
 Severity severity_of_loss(const Thresholds& limits, double low);
 
 // Fraction of the time for which the host's tester was stopped; 0: unknown.
@@ -98,7 +98,7 @@ bool is_flooding(Probe probe);  // several flows intentionally share a port
 
 std::vector<const FlowSample*> flows_of(const Observed& observed, Probe probe);
 
-// The rate of each port in flows that do not share its ports.
+// The rate of each port in flows whose ports carry no other flow.
 class Alone {
  public:
   explicit Alone(const Observed& observed);
@@ -116,13 +116,13 @@ Graded rates_of(const Observed& observed);
 
 // Returns a finding for each failed rail, or for each host that all outages of a rail involve.
 std::vector<Finding> judge_outages(std::span<const RailOutage> outages);
-// Those of the job's outages that belong to a row.
+// Findings for the job's outages that belong to `check`.
 Judged outages_of_check(const Check& check, const Observed& observed);
 
-// Adds the outcome of one place.
+// Adds the outcome of one host or port.
 void add_outcome(Outcome outcome, Judged& all);
 
-// Runs `judge(host, port)` on all ports except excluded ones and those that a host lacks.
+// Runs `judge(host, port)` on all ports that exist and are not excluded.
 template <typename Judge>
 Judged each_port(const Observed& observed, Judge judge) {
   Judged all;
@@ -164,14 +164,14 @@ struct Setting {
   Where where;
   std::string value;
 };
-// A finding for each place whose value differs from the declared one or, without a declaration,
-// from the majority's. Without a majority, one finding at `all`, whose evidence `name` lists the
-// places and values.
+// Returns a finding for each place whose value differs from the declared value or, if none is
+// declared, from the majority. Without a majority, returns one finding at `all`; its evidence
+// `name` lists the places and values.
 std::vector<Finding> unlike(const Check& check, const std::vector<Setting>& group,
                             const std::optional<std::string>& declared, const Where& all,
                             std::string_view name);
 
-// The same for the ports of each rail.
+// Calls unlike() for the ports of each rail.
 using SettingsOfRails = std::map<int, std::vector<Setting>>;
 std::vector<Finding> unlike_on_rails(const Check& check, const SettingsOfRails& rails,
                                      const std::optional<std::string>& declared,
@@ -180,7 +180,7 @@ std::vector<Finding> unlike_on_rails(const Check& check, const SettingsOfRails& 
 // The place of a cause, and a finding for the cause.
 Where place_of(const Observed& observed, const Cause& cause);
 Finding finding_from(const Check& check, const Observed& observed, const Cause& cause, Unit unit);
-// Marks findings that others explain, and adds their numbers to those as evidence.
+// Marks each finding that another explains, and adds its numbers as evidence to the other.
 void explain(std::vector<Finding>& findings);
 
 }  // namespace weft::fabric

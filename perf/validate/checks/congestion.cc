@@ -21,7 +21,7 @@ constexpr std::string_view kHandled[] = {"hw.rp_cnp_handled", "hw.cnpHandled",
                                          "hw.rx_rdma_cnp_pkts", "hw.rx_cnp_pkt"};
 constexpr std::string_view kIgnored[] = {"hw.rp_cnp_ignored", "hw.cnpIgnored"};
 
-// The policy decides; by default, a port without ECN on any priority needs none.
+// The policy decides; by default, a port without ECN on any priority needs no DCQCN.
 bool expects_dcqcn(const Observed& observed, const PortFacts& port) {
   if (!is_roce(port)) return false;
   if (observed.policy.dcqcn) return *observed.policy.dcqcn;

@@ -100,7 +100,7 @@ std::optional<Finding> doubt(const Check& check, const Where& where, const Moves
   finding.unit = Unit::kText;
   finding.text = moves.doubtful.empty() ? "missing" : moves.doubtful.front().text;
   finding.evidence = moves.doubtful;
-  // A counter saturated before the run stays so until it is cleared: a note, not a doubt.
+  // A counter that saturated before the run stays saturated until cleared: a note, not a doubt.
   const bool full = std::ranges::all_of(moves.doubtful,
                                         [](const Evidence& one) { return one.text == kSaturated; });
   if (!full || moves.doubtful.empty()) return finding;

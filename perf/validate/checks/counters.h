@@ -34,13 +34,13 @@ std::optional<double> packets_of(const PortFacts& port, Direction direction);
 struct Question {
   Names names;
   Direction direction = Direction::kBoth;
-  // Whether a port of this class must have such counters: without any, UNKNOWN.
+  // Whether the port must have one of these counters; the result is UNKNOWN without one.
   bool (*required)(const PortFacts& port) = [](const PortFacts&) { return false; };
   bool per_packet = false;  // the value is a rate per packet, with an interval
 };
 Outcome judge_counters(const Check& check, const Observed& observed, const HostFacts& host,
                        const PortFacts& port, const Question& question);
-// The same question to all ports, or only to those with RDMA.
+// Judges counters of all ports, or only of ports with RDMA.
 enum class Asked { kAll, kRdma };
 Judged judge_counters(const Check& check, const Observed& observed, const Question& question,
                       Asked asked = Asked::kAll);
@@ -48,8 +48,8 @@ Judged judge_counters(const Check& check, const Observed& observed, const Questi
 // Sets value, unit and interval of a finding with this number of events.
 void set_rate(Finding& finding, double events, std::optional<double> packets, double confidence);
 
-// A finding that names the counters without a usable value; nullopt: all have one. Information only
-// if the counters were merely saturated before the run.
+// A finding that names the counters without a usable value; nullopt: all have one. kInfo if the
+// only reason is saturation before the run.
 std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves,
                              bool required);
 

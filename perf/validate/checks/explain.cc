@@ -1,5 +1,5 @@
-// Many checks see one fault. This file determines which findings follow from others at the same
-// place, so that a report shows the fault once, with the rest as its evidence.
+// One fault causes findings of many checks. Determines which findings follow from others at the
+// same place, so that a report shows each fault once, with the other findings as evidence.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -221,7 +221,7 @@ void explain(std::vector<Finding>& findings) {
   for (std::size_t i = 0; i < findings.size(); ++i) {
     const Finding& finding = findings[i];
     if (finding.unknown && finding.id != "job-failed") continue;
-    // One subnet for several rails explains others only if packets arrived at another port.
+    // A shared subnet explains other findings only if packets arrived at another port.
     const Severity least = finding.id == "rails-one-subnet" ? Severity::kFail : Severity::kWarn;
     if (finding.severity >= least) add(reasons[finding.id], finding, i);
   }

@@ -22,8 +22,8 @@ bool is_contradiction(const FlowSample& s) {
              kMostReceived * static_cast<double>(*s.sent_bytes) + static_cast<double>(kSlackBytes);
 }
 
-// Attributes contradictions between two ends to the host involved in most of them, repeatedly for
-// the rest. -1: two hosts that contradict only each other.
+// Attributes contradictions between two ends to the host with the most of them, then repeats this
+// for the rest. -1: two hosts contradict only each other.
 std::vector<std::pair<int, std::vector<const FlowSample*>>> by_culprit(
     std::vector<const FlowSample*> flows) {
   std::vector<std::pair<int, std::vector<const FlowSample*>>> culprits;
@@ -68,8 +68,8 @@ void add_contradictions(const Check& check, const Observed& observed, Judged& al
   }
 }
 
-// A reset clears all kernel counters of an interface: if one falls while others continue, it was
-// not reset.
+// A reset clears all kernel counters of an interface. If one counter falls while others continue,
+// the interface was not reset.
 void add_backward_counters(const Check& check, const HostFacts& host, const PortFacts& port,
                            Judged& all) {
   constexpr std::uint64_t kCounted = 1000;  // before the run: large enough to be conclusive
@@ -86,7 +86,7 @@ void add_backward_counters(const Check& check, const HostFacts& host, const Port
     }
     if (fell.empty() || !goes_on) continue;
     Finding& finding = all.findings.emplace_back(make_finding(check, at_port(host, port)));
-    finding.severity = Severity::kWarn;  // some drivers do so, too
+    finding.severity = Severity::kWarn;  // some drivers' counters fall, too
     set_number(finding, Unit::kCount, static_cast<double>(port.after.at(fell).value),
                static_cast<double>(port.before.at(fell).value));
     add_number(finding, fell, finding.value, Unit::kCount, finding.expected);

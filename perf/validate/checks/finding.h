@@ -1,5 +1,5 @@
-// A finding: what is wrong (or unknown), where, and with which numbers. Without prose: texts are in
-// the registry's row of the id, and in the reports.
+// A finding: what is wrong (or unknown), where, and with which numbers. The registry's row of the
+// id and the reports have the texts.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -58,7 +58,7 @@ struct Finding {
 };
 
 // How often findings with this score had the right place and direction; docs/statistics.md has the
-// rule and the table of simulated faults behind it.
+// rule and its table of simulated faults.
 enum class Certainty { kPossible, kLikely, kCertain };  // ascending
 Certainty certainty_of(double score);
 std::string_view word_of(Certainty certainty);  // "certain"

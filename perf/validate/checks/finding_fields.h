@@ -1,4 +1,4 @@
-// Keys in JSON of findings. Those of numbers end in their unit.
+// JSON keys of findings. Keys of numbers end in the unit.
 #pragma once
 
 #include "perf/validate/checks/finding.h"
@@ -7,7 +7,7 @@
 namespace weft::fabric {
 
 template <>
-struct EnumWords<Severity> {  // both failing severities have one word
+struct EnumWords<Severity> {  // kFail and kFatal share a word
   static constexpr std::string_view words[] = {"info", "warn", "critical", "critical"};
 };
 template <>

@@ -41,7 +41,7 @@ Settings settings_of(const Observed& observed, const PortFacts& port) {
   return settings;
 }
 
-// The policy's settings, without those that it does not declare.
+// The settings that the policy declares.
 Settings declared_settings(const Observed& observed) {
   const Policy& policy = observed.policy;
   Settings settings = {{"pause_rx", "off"}, {"pause_tx", "off"}};
@@ -111,14 +111,14 @@ Judged pfc_config(const Check& check, const Observed& observed) {
   });
 }
 
-// The RDMA class of a port: the policy's, or else the only one with PFC; -1: unknown.
+// The RDMA class of a port: the policy's, or else the only class with PFC; -1: unknown.
 int class_of(const Observed& observed, const PortFacts& port) {
   if (observed.policy.pfc_priority) return *observed.policy.pfc_priority;
   const auto bits = static_cast<unsigned>(port.pfc_priorities.value_or(0));
   return std::popcount(bits) == 1 ? std::countr_zero(bits) : -1;
 }
 
-// Seconds that the port spent in pause; nullopt: no counter has them.
+// Seconds that the port spent in pause; nullopt: no such counter.
 std::optional<double> paused_s(const PortFacts& port, std::string_view direction) {
   std::optional<double> sum;
   const auto add = [&](const std::string& name) {
@@ -162,7 +162,7 @@ Judged pause_time(const Check& check, const Observed& observed) {
       const double share = std::max(0.0, *paused - load.contended_s) / std::max(seconds, 0.001);
       const double limit = idle ? limits.idle_pause : limits.loaded_pause;
       if (share <= limit) continue;
-      // A port sends pause if it cannot keep up with what it receives.
+      // A port sends pause if it cannot keep up with arriving packets.
       Finding& finding = findings.emplace_back(make_finding(
           check, at_port(host, port, sends ? Direction::kReceive : Direction::kTransmit)));
       set_number(finding, Unit::kShare, std::min(1.0, share), limit);
@@ -190,9 +190,9 @@ Judged pause_storm(const Check& check, const Observed& observed) {
   });
 }
 
-// The least fraction of the time for which a port waited for credits or arbitration: devices count
-// once per 8 or more bytes not sent. Source: NVIDIA's ibdiagnet manual, congestion assessment on
-// InfiniBand links.
+// Port_xmit_wait counts the time that a port waits for credits or arbitration: one tick per 8 or
+// more bytes not sent, so the fraction of time is a lower bound. Source: NVIDIA's ibdiagnet manual,
+// congestion assessment on InfiniBand links.
 constexpr double kBitsOfTick = 64, kMostWaiting = 0.05;
 
 Judged xmit_wait(const Check& check, const Observed& observed) {

@@ -26,7 +26,7 @@ Outcome judge_link_state(const Check& check, const HostFacts& host, const PortFa
   if (port.phys_state && !contains(*port.phys_state, "LinkUp"))
     return down(*port.phys_state, "LinkUp");
   if (port.state && !contains(*port.state, "ACTIVE")) return down(*port.state, "ACTIVE");
-  // An InfiniBand port may work without its network interface being used.
+  // An InfiniBand port works even if its network interface is down.
   if (is_infiniband(port)) return std::vector<Finding>{};
   static constexpr std::array kDown = {"down", "lowerlayerdown", "notpresent", "dormant",
                                        "testing"};
@@ -87,8 +87,8 @@ Judged link_rate(const Check& check, const Observed& observed) {
     return port.most_rate_gbps.value_or(best[port.rail]) >= kRateTolerance * best[port.rail];
   };
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
-    // One port that advertises less than its rail may have a wrong cable; a host whose ports all
-    // advertise less than those of another host is of another kind.
+    // If one port advertises less than its rail, its cable may be wrong. If all ports of a host do,
+    // the host is of another kind.
     const bool of_a_kind = host.ports.size() > 1 && std::ranges::none_of(host.ports, is_best);
     return judge_link_rate(check, observed, host, port, baseline[port.rail], of_a_kind);
   });

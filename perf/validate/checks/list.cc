@@ -31,7 +31,7 @@ std::vector<std::string> lines_of(std::string_view text, std::size_t columns) {
 }  // namespace
 
 std::string list_text() {
-  constexpr std::size_t kHealthy = 22, kSource = 38;  // columns; the other ones use 40
+  constexpr std::size_t kHealthy = 22, kSource = 38;  // widths; the other columns use 40
   std::string text = fmt::format("{:<17}  {:<7}  {:<8}  {:<{}}  {}\n", "check", "kind", "fails",
                                  "healthy", kHealthy, "source");
   for (const Check& check : checks()) {

@@ -38,7 +38,7 @@ std::map<std::pair<int, Port>, Crowd> by_round_and_target(const Observed& observ
   return groups;
 }
 
-// A finding for flows that reach `sum` of `most` Gb/s together; nullopt: without a severity.
+// A finding for flows that reach `sum` of `most` Gb/s together; nullopt: no severity.
 std::optional<Finding> too_little(const Check& check, const Where& where,
                                   std::optional<Severity> severity, double sum, double most,
                                   const char* name, const Crowd& group) {
@@ -122,7 +122,7 @@ bool any_meet(const Observed& observed) {
   return std::ranges::any_of(rates_of(observed).chances, &Chance::meet);
 }
 
-// Compares the total rate of rounds in which the whole fleet sends with its ports' rates alone.
+// Compares the fleet's total rate when all ports send with the sum of its ports' rates alone.
 template <Probe probe>
 Judged judge_sums(const Check& check, const Observed& observed) {
   const Alone alone(observed);
@@ -146,7 +146,7 @@ Judged judge_sums(const Check& check, const Observed& observed) {
     ++all.judged;
     const bool tcp = any_tcp(group) || is_emulated(observed);
     auto severity = severity_of_share(sum / most, observed.policy.thresholds.bisection_share, tcp);
-    // Flows that a hash puts on the same uplinks leave others empty: see flows-meet.
+    // If a hash puts flows on the same uplinks, other uplinks are empty: see flows-meet.
     if (severity && sum >= kLeastHashed * most && any_meet(observed)) severity = Severity::kInfo;
     const Flow& first = group.front()->flow;
     const bool one_rail = std::ranges::all_of(group, [&](const FlowSample* one) {

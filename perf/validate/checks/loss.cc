@@ -1,6 +1,6 @@
 // Packet losses of flows at two loads. A bad link damages bits at any load; a full queue drops only
-// under load. A TCP flow alone on its bottleneck drops packets by design, to find its rate: that is
-// not a fault.
+// under load. A single TCP flow loses packets at its bottleneck by design, to find its rate: not a
+// fault.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -14,8 +14,8 @@
 namespace weft::fabric {
 namespace {
 
-// Expected losses at low load from which zero losses are significant: chance explains them in 7 of
-// 1,000 runs.
+// With this many losses expected at low load, zero losses are significant: their probability is
+// 0.7%.
 constexpr double kFewEvents = 5;
 
 // Packets of some flows, and the number of lost ones.
@@ -130,7 +130,7 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
   const LossKind kind = cause.of_flows ? LossKind::kAnyLoad : kind_of_loss(loads, cause.value);
   const bool lossless = lossless_at(observed, cause, loads);
   const bool slow = is_slow(observed, cause);
-  // A slow place that is clean at low load loses what exceeds its rate.
+  // A slow place without losses at low load drops the excess over its rate.
   const bool congested = kind == LossKind::kUnderLoad || (kind == LossKind::kUnclear && slow);
   if (congested != under_load) return std::nullopt;
   Finding finding = finding_from(check, observed, cause, Unit::kPerPacket);
@@ -147,7 +147,7 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
   if (lossless) return finding;
   finding.severity = severity_of_loss(observed.policy.thresholds, finding.low);
   if (!under_load) return finding;
-  // TCP fills a bottleneck until its queue drops: the whole fleet's, or that of a slow port.
+  // TCP fills the queue of a bottleneck (a slow port, or the whole fleet) until it drops.
   const bool by_design = slow || cause.place == CausePlace::kFleet;
   finding.severity = by_design ? Severity::kInfo : std::min(finding.severity, Severity::kWarn);
   return finding;
@@ -237,7 +237,7 @@ Judged judge_losses(const Check& check, const Observed& observed) {
   return all;
 }
 
-constexpr int kLeastIncasts = 2;  // a single one may have hit a stalled machine
+constexpr int kLeastIncasts = 2;  // a single incast may hit a stalled machine
 
 // Ports that lose far more than others in incasts.
 std::vector<Finding> judge_incasts(const Check& check, const Observed& observed) {

@@ -1,5 +1,5 @@
 // Packets that counters report as lost, repeated, out of order or refused. In a lossless class each
-// one is a fault; on plain interfaces the rate is judged.
+// such packet is a fault; on plain interfaces only a high rate is.
 //
 // An RDMA loss shows at two ports: the receiver finds a gap, and the sender must repeat. On a rail
 // with one lossy port, one of the two kinds of events concentrates at that port, while the other
@@ -29,8 +29,8 @@ constexpr std::string_view kRepeated[] = {
 // Counted by receivers.
 constexpr std::string_view kDuplicates[] = {"hw.duplicate_request", "hw.dup_req",
                                             "hw.resp_rx_dup_request"};
-// rxe, at both ends. A request repeated because its acknowledgment was late counts at both; one
-// that was lost also counts in kRepeated and kGaps, each packet once.
+// rxe, at both ends. Both count a request repeated because its acknowledgment was late. A lost
+// request also counts in kRepeated and kGaps, once per packet.
 constexpr std::string_view kLateAnswers[] = {"hw.completer_retry_err", "hw.duplicate_request"};
 constexpr std::string_view kGaps[] = {"hw.out_of_sequence", "hw.out_of_seq_request",
                                       "hw.oos_drop_count", "hw.resp_rx_outouf_seq", "hw.RcSeqNak"};
@@ -105,7 +105,7 @@ Blame blame_of(const std::vector<Seen>& rail) {
   const bool same = sent.port == received.port;
   if (sent.sum > 0 && received.sum > 0 && same && sent.share >= kHalf && received.share >= kHalf)
     return {sent.port, std::nullopt, Direction::kBoth};
-  // A few events may come from one port and go to one port by chance.
+  // A few events may share both ports by chance.
   if (std::min(sent.sum, received.sum) >= kPathEvents && sent.share >= kMostly &&
       received.share >= kMostly && !same && std::abs(sent.share - received.share) < kMargin)
     return {sent.port, received.port, Direction::kTransmit};
@@ -131,7 +131,7 @@ std::map<int, std::vector<Seen>> seen_by_rail(const Observed& observed) {
   return rails;
 }
 
-// A class that may lose packets is judged by the rate.
+// Where packets may be lost, the rate decides.
 Finding loss_finding(const Check& check, const Observed& observed, const Seen& seen,
                      Direction direction, double events) {
   Finding finding = make_finding(check, at_port(*seen.host, *seen.port, direction));
@@ -316,7 +316,7 @@ Judged discards(const Check& check, const Observed& observed) {
       "eth.rx_discards_phy"};
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (port.rdma) return judge_rdma_discards(check, observed, host, port);
-    // An emulated wire drops if a core is busy, which is not a fault of the network.
+    // An emulated wire drops packets if a core is busy: not a fault of the network.
     if (host.emulated) return std::nullopt;
     Outcome outcome =
         judge_counters(check, observed, host, port,

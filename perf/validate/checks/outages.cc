@@ -13,8 +13,8 @@ bool between(const RailOutage& o, const std::string& host) {
   return o.host == host || o.other == host;
 }
 
-// The hosts that explain all outages, greedily by their number of partners. Empty if a pair remains
-// in which either may be at fault, or if they are more than half of the hosts: then it is the rail.
+// Returns hosts that explain all outages, greedily by number of partners. Empty if the rail is at
+// fault: either host of a remaining pair may be, or more than half of the hosts would be.
 std::vector<std::string> hosts_at_fault(const std::vector<RailOutage>& outages) {
   std::set<std::string> hosts;
   for (const RailOutage& o : outages) hosts.insert({o.host, o.other});
@@ -73,7 +73,7 @@ std::vector<Finding> judge_outages(std::span<const RailOutage> outages) {
       std::vector<RailOutage> its;
       std::ranges::copy_if(all, std::back_inserter(its),
                            [&](const RailOutage& o) { return between(o, host); });
-      // An outage between two hosts at fault may be due to either: use others if there are any.
+      // An outage between two hosts at fault may be due to either: prefer others.
       const auto of_two = std::stable_partition(its.begin(), its.end(), [&](const RailOutage& o) {
         return std::ranges::none_of(
             fault, [&](const std::string& other) { return other != host && between(o, other); });

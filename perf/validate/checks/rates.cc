@@ -28,9 +28,9 @@ void doubt_remote_cores(const Observed& observed, const Cause& cause, Finding& f
   add_text(finding, "allowed_cpus", host->allowed_cpus.value_or(""));
 }
 
-// Downgrades a low rate that stops of the tester explain: a stop costs its own time, and as much
-// again until the stream is back at speed. Uses the stops of the ends of a port or path, and the
-// median over all hosts for places without a host (a rail, a switch, the fleet).
+// Downgrades a low rate if stops of the tester explain it. A stop costs twice its duration: the
+// stream needs as long again to reach full rate. Uses the stops of the ends of a port or path, and
+// the median over all hosts for places without a host (a rail, a switch, the fleet).
 void excuse_by_stops(const Observed& observed, const Cause* cause, double share, Finding& finding) {
   double stopped = 0;
   if (cause && !finding.where.host.empty()) {
@@ -48,8 +48,8 @@ void excuse_by_stops(const Observed& observed, const Cause* cause, double share,
   finding.evidence.push_back(number_evidence("stopped", {}, stopped, 0, Unit::kShare));
 }
 
-// Hosts that share a kernel, with software devices of undeclared rate: kernel threads that no flow
-// waits for move the bytes, so the rate is that of the cores.
+// Whether cores limit the rate: the hosts share a kernel, and their software devices have no
+// declared rate. Kernel threads move the bytes, and no flow waits for these threads.
 bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
   const HostFacts* host = host_of(observed, cause.port.host);
   const PortFacts* port = port_of(observed, cause.port);
@@ -58,8 +58,7 @@ bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
   return host && port && host->emulated && is_soft(*port) && expected_gbps(observed, flow) <= 0;
 }
 
-// Findings of the rate causes at such places. Their severity follows from the share of the rate
-// that is left.
+// Findings for rate causes at `places`; the severity follows from the remaining share of the rate.
 template <CausePlace... places>
 Judged rates_at(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
@@ -93,8 +92,8 @@ Where place_of(const std::string& number) {
   return where;
 }
 
-// Degradations since the baseline. A tail alone is too noisy for a verdict. No node is drained for
-// a change: a link may be slow because of its other end.
+// Degradations since the baseline. Tail latency alone is too noisy for a verdict. No node is
+// drained for a change: a link may be slow because of its other end.
 Judged drift(const Check& check, const Observed& observed) {
   constexpr double kScore = 0.5;
   const Thresholds& limits = observed.policy.thresholds;
@@ -115,8 +114,8 @@ Judged drift(const Check& check, const Observed& observed) {
   return all;
 }
 
-// The rate of one stream is a property of the hosts: if even the most streams per flow do not fill
-// a port, the port is not known to be slow.
+// Hosts limit the rate of one stream. If even the most streams per flow cannot fill a port, the
+// port is not known to be slow.
 void excuse_by_streams(const Observed& observed, Finding& finding) {
   const double one = observed.samples.one_stream_gbps;
   if (one <= 0) return;
@@ -125,7 +124,7 @@ void excuse_by_streams(const Observed& observed, Finding& finding) {
   add_count(finding, "streams", kMostStreams);
 }
 
-// Compares the fleet with the declared or advertised rates, unless a cause already does.
+// Compares the fleet with the declared or advertised rates, unless a cause already reports it.
 Judged fleet_rate(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
   Judged all = rates_at<CausePlace::kFleet>(check, observed);
@@ -155,7 +154,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   }
   const double share = median_of(shares), rate = median_of(rates);
   if (share >= limits.warn_rate) return all;
-  // If most flows waited for cores, the few others lacked them as well.
+  // If most flows waited for cores, the other flows lacked cores, too.
   if (silent.size() > shares.size()) {
     all.judged = 0;
     return all;

@@ -11,7 +11,7 @@
 namespace weft::fabric {
 namespace {
 
-constexpr std::size_t kMostPaths = 64;  // findings of single paths; more become one of the fleet
+constexpr std::size_t kMostPaths = 64;  // findings of paths; more become one fleet finding
 
 bool is_explained(const Observed& observed, const Flow& flow, CauseKind kind) {
   return std::ranges::any_of(observed.causes, [&](const Cause& cause) {
@@ -19,7 +19,7 @@ bool is_explained(const Observed& observed, const Flow& flow, CauseKind kind) {
   });
 }
 
-// Merges many faulty paths into one finding of the fleet, with the first ones as evidence.
+// Merges many faulty paths into one finding of the fleet, with the first paths as evidence.
 void merge_paths(const Check& check, Judged& all) {
   if (all.findings.size() <= kMostPaths) return;
   Finding whole = make_finding(check, {});
@@ -100,8 +100,8 @@ Judged unreachable(const Check& check, const Observed& observed) {
         if (meets_others(probe) && alive.contains({sample.flow.from, true}) &&
             alive.contains({sample.flow.to, false}))
           return false;
-        // A filter for datagrams is no dead link; see `no-failover`. Some let
-        // broadcasts pass, which `reach` sends.
+        // A filter of datagrams is not a dead link; see `no-failover`. Some filters pass the
+        // broadcasts of `reach`.
         const bool lost = sends_datagrams(probe) && !sample.reached;
         if (lost && (filtered.contains({sample.flow.from, true}) ||
                      filtered.contains({sample.flow.to, false})))
@@ -209,7 +209,7 @@ Judged latency(const Check& check, const Observed& observed) {
   return all;
 }
 
-constexpr double kLeastTailUs = 100;   // shorter ones are due to schedulers
+constexpr double kLeastTailUs = 100;   // schedulers cause shorter tails
 constexpr double kMostTimesFleet = 5;  // p99 / p50 of a host relative to the fleet's median
 
 Judged latency_tail(const Check& check, const Observed& observed) {

@@ -26,7 +26,7 @@ bool is_alike(const Finding& a, const Finding& b) {
 
 constexpr std::size_t kLeastAlike = 3;
 
-// If every place to which a check applies has the same finding, it becomes one of the fleet.
+// Merges findings that are the same at every place of the check into one finding of the fleet.
 void merge_fleet(Judged& judged) {
   auto& findings = judged.findings;
   if (findings.size() < kLeastAlike || findings.size() != static_cast<std::size_t>(judged.total))
@@ -44,7 +44,7 @@ void merge_fleet(Judged& judged) {
   findings = {std::move(whole)};
 }
 
-// If all ports of a host, more than one, have the same finding, it becomes one of the host.
+// Merges findings that are the same at all ports (two or more) of a host into one of the host.
 void merge_hosts(const Observed& observed, Judged& judged) {
   std::map<std::string_view, std::vector<const Finding*>> of_host;
   for (const Finding& finding : judged.findings)
@@ -68,8 +68,8 @@ void merge_hosts(const Observed& observed, Judged& judged) {
   });
 }
 
-// The cost of a finding to a job that waits for its slowest link, as additional time per time; a
-// job that cannot run has the highest cost.
+// The fraction by which a finding extends the run time of a job that waits for its slowest link;
+// the highest value if the job cannot run.
 double cost_to_job(const Finding& f) {
   constexpr double kStops = 1e9, kSmallMessages = 0.1;  // time in small messages, a fraction
   if (f.unknown) return 0;
@@ -103,8 +103,8 @@ const Check* find_check(std::string_view id) {
   return row == all.end() ? nullptr : &*row;
 }
 
-// Causes by their cost to a job, including what they explain; then explained findings; then unknown
-// ones.
+// Order: causes by their cost to a job, including findings that they explain; then explained
+// findings; then unknown findings.
 void sort_heaviest_first(std::vector<Finding>& findings) {
   const std::size_t n = findings.size();
   const auto root_of = [&](std::size_t i) {

@@ -1,5 +1,5 @@
-// Reasons that prevent a valid verdict: nothing measured, ports left out, a tester that waits for
-// cores, a failed job; and the collectives, which the run compares bit for bit.
+// Reasons for an invalid verdict: nothing measured, ports left out, a tester without enough cores,
+// a failed job. Also judges the collectives, which the run compares bit for bit.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -57,8 +57,8 @@ FlowsByPort rate_flows(const Observed& observed, bool by_own) {
   return flows;
 }
 
-// Hosts whose probes waited for a core without streams running, far more than those of other hosts:
-// a quota or another program takes the cores, although buffers of streams may bridge the waits.
+// Hosts whose probes, even without streams, waited for a core far more than probes of other hosts:
+// a quota or another program takes the cores. Buffers of streams may hide the waits.
 std::set<int> short_of_cores(const Observed& observed) {
   constexpr double kWaitsMost = 0.5, kTimesOthers = 3;
   constexpr std::size_t kLeastFlows = 3;
@@ -198,7 +198,7 @@ Finding wrong_collective(const Check& check, const CollectiveResult& result) {
   return finding;
 }
 
-// One host that corrupts data makes every collective wrong: merges these into one finding.
+// One host that corrupts data makes every collective wrong. Merges such findings into one.
 void add_wrong(Finding finding, const CollectiveResult& result, std::vector<Finding>& findings) {
   const auto same = std::ranges::find_if(findings, [&](const Finding& other) {
     return !result.wrong_host.empty() && other.where.host == finding.where.host &&

@@ -1,5 +1,5 @@
 // Paths of only some flows: source ports and labels of a pair, other rails, loopback; and flows
-// that collide on them.
+// that collide.
 #include "perf/validate/locate/ways.h"
 
 #include <fmt/format.h>
@@ -34,9 +34,9 @@ std::vector<const FlowSample*> best_flows_of(const Observed& observed, Probe pro
   return flows;
 }
 
-// Separates ways that are slow by themselves from those that collided on an uplink or were measured
-// during a slowdown. On a rail where that is common, a way counts as slow only after more slow
-// samples, taken alone, than a healthy way has by chance.
+// Finds ways that are slow by themselves, not due to a collision on an uplink or a slowdown of the
+// fleet. On a rail where these are common, a way counts as slow only if it has more slow samples,
+// taken alone, than a healthy way has by chance.
 class SlowByItself {
  public:
   SlowByItself(const Observed& observed, Probe probe) : chances_(rates_of(observed).chances) {
@@ -57,7 +57,7 @@ class SlowByItself {
 
 // The fraction of the baseline rate above which noise alone may explain a slow flow.
 double beyond_noise(const Observed& observed) {
-  constexpr double kSigmas = 4;  // even among many flows, chance makes none this slow
+  constexpr double kSigmas = 4;  // noise makes no flow this slow, even among many
   return std::exp(-kSigmas * rates_of(observed).sigma);
 }
 
@@ -154,8 +154,8 @@ Judged entropy(const Check& check, const Observed& observed) {
   return all;
 }
 
-// Reports once per rail that a hash puts flows of different ports on the same link while others are
-// empty: ECMP works like that, so no place is at fault.
+// Reports once per rail that a hash puts flows of different ports on the same link while other
+// links are empty. ECMP works like that: no place is at fault.
 Judged flows_meet(const Check& check, const Observed& observed) {
   const Graded graded = rates_of(observed);
   const Company company(observed.samples);

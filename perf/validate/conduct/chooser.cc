@@ -1,4 +1,4 @@
-// Chooses partners for suspected ends, and counts what is known of both.
+// Chooses partners for suspected ends, and counts the samples of both.
 #include "perf/validate/conduct/chooser.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kMostRepeats = 4;     // of one path and probe: more would add nothing
+constexpr int kMostRepeats = 4;     // of one path and probe: more add no information
 constexpr int kKnownEnd = 2;        // flows with other partners that distinguish an end from a path
 constexpr int kKnownEndByLoss = 8;  // likewise for losses, which a flow shows only by chance
 
@@ -44,7 +44,7 @@ Chooser::Chooser(const std::vector<FleetHost>& hosts, const Samples& samples,
   }
 }
 
-// Adds the flow if its ports are free and the path needs more samples.
+// Adds a flow if its ports are free and its path needs more samples.
 bool Chooser::add(Port from, Port to) {
   if (!free(from) || !free(to) || from.host == to.host) return false;
   if (most_ > 0 && static_cast<int>(round_.flows.size()) >= most_) return false;
@@ -65,7 +65,7 @@ bool Chooser::suspect(Port port) const {
   });
 }
 
-// The free port of the rail without a cause that has the fewest samples with `port`.
+// Of the rail's free ports without a cause, the port with the fewest samples with `port`.
 std::optional<Port> Chooser::partner(Port port, bool sends) const {
   std::optional<Port> best;
   int least = repeats_;
@@ -87,13 +87,13 @@ bool Chooser::test_end(Port port, bool sends) {
   return other && (sends ? add(port, *other) : add(*other, port));
 }
 
-// Tests one direction of a port, the less known one first.
+// Tests one direction of a port, first the direction with fewer samples.
 bool Chooser::either_way(Port port) {
   const bool sends = count(sent_, port) <= count(received_, port);
   return test_end(port, sends) || test_end(port, !sends);
 }
 
-// Tests first whether an end is at fault, by its flows with other partners, then the path again.
+// First tests each end by flows with other partners, then the path again.
 void Chooser::test_path(const Cause& cause, bool both_ways) {
   const Port from = cause.port, to = cause.peer;
   const int known = cause.kind == CauseKind::kLoss ? kKnownEndByLoss : kKnownEnd;

@@ -1,4 +1,4 @@
-// Builds a round that tests suspects, each with partners that are known to be good. Pure.
+// Builds a round that tests suspects with known-good partners. Pure.
 #pragma once
 
 #include <cstdint>

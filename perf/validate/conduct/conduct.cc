@@ -23,7 +23,7 @@ constexpr double kPlanShare = 0.65;   // of the budget, for the planned rounds
 constexpr double kLatestPlan = 0.75;  // planned rounds that would end later are left out
 constexpr double kLatestRound = 0.9;  // leaves time for reports
 constexpr int kMostFurtherRounds = 150;
-constexpr int kFirstLabel = 100;  // of kRate flows; kEntropy uses smaller labels
+constexpr int kFirstLabel = 100;  // for kRate flows; kEntropy uses smaller labels
 
 class Conductor {
  public:
@@ -73,7 +73,7 @@ class Conductor {
   const EachMinute& each_minute_;
   double start_s_;
   int minutes_ = 0;        // reported
-  double overhead_s_ = 0;  // per round, the longest of recent ones
+  double overhead_s_ = 0;  // per round: the longest of recent rounds
   int label_ = kFirstLabel;
   Conducted done_;
 };
@@ -94,7 +94,7 @@ void Conductor::measure(Round round) {
   }
 }
 
-// Victims of a slow receiver need no further samples, except on paths that have no other sample.
+// Does not sample victims of a slow receiver again, except on paths without another sample.
 std::optional<Round> Conductor::next() const {
   const auto next_of = [&](const Samples& samples) {
     return next_round(fabric_.hosts(), samples, done_.causes, thresholds_, fabric_.most_flows());

@@ -16,7 +16,7 @@
 namespace weft::fabric {
 namespace {
 
-// `clean`: full speed alone loses no packets, so unpaced flows show a loss soonest.
+// `clean`: full speed alone causes no losses, so unpaced flows show a bad link soonest.
 Probe probe_for(const Cause& cause, bool clean) {
   switch (cause.kind) {
     case CauseKind::kLatency:
@@ -35,8 +35,8 @@ Probe probe_for(const Cause& cause, bool clean) {
   return Probe::kRate;
 }
 
-// Whether a cause that needs no further sample explains slow flows between the two ports. On a
-// fabric that is not quiet, colliding flows lose packets as well, so losses explain nothing.
+// Whether a cause that needs no further sample explains slow flows between the two ports. Losses do
+// so only on a quiet fabric: otherwise collisions also lose packets.
 bool is_explained(const std::vector<Cause>& causes, const Thresholds& thresholds, bool quiet,
                   Port from, Port to) {
   return std::ranges::any_of(causes, [&](const Cause& cause) {
@@ -63,8 +63,8 @@ std::optional<Round> ways_again(const std::vector<FleetHost>& hosts, const Sampl
   return {};
 }
 
-// Repeats suspected paths, each alone: first with the source port that was slow, then with others.
-// `again`: only those that were slow alone.
+// Repeats suspected paths, each alone: first with the slow flow's source port, then with other
+// ports. `again`: only paths that were slow alone.
 std::optional<Round> paths_alone(const Samples& samples, const std::vector<Cause>& suspects,
                                  bool again, int most_flows) {
   const Company company(samples);
@@ -90,13 +90,13 @@ std::optional<Round> paths_alone(const Samples& samples, const std::vector<Cause
   return look_alone(std::move(ways), samples, most_flows);
 }
 
-// Repeats flows that were slow on rails with collisions, with their source ports: alone, only
-// those over a bad link are slow again.
+// Repeats slow flows of rails with collisions, each alone with the same source port: only flows
+// over a bad link are slow again.
 std::optional<Round> flows_alone(const std::vector<FleetHost>& hosts, const Samples& samples,
                                  const std::vector<Cause>& causes, const Thresholds& thresholds,
                                  int most_flows) {
   std::vector<Way> ways = slow_ways(hosts, samples, thresholds, Probe::kRate);
-  std::set<std::pair<Port, Port>> known;  // paths with another flow that is slow with certainty
+  std::set<std::pair<Port, Port>> known;  // paths with another flow that is certainly slow
   for (const Way& way : ways)
     if (way.sure) known.insert({way.flow.from, way.flow.to});
   std::erase_if(ways, [&](const Way& way) {
@@ -112,9 +112,9 @@ std::optional<Round> flows_alone(const std::vector<FleetHost>& hosts, const Samp
   return look_alone(std::move(ways), samples, most_flows);
 }
 
-constexpr int kMostLooks = 1000;  // of one path: a sequential test ends by itself
+constexpr int kMostLooks = 1000;  // of one path; the sequential test usually ends earlier
 
-// Samples places that may be bad intermittently, or for some flows, until that is decided.
+// Samples places that may be bad intermittently or for some flows, until the test decides.
 std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Samples& samples,
                                 const std::vector<Cause>& causes, const Thresholds& thresholds,
                                 int most_flows) {
@@ -201,8 +201,7 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
     return suspect.place == CausePlace::kPath &&
            is_explained(causes, thresholds, quiet, suspect.port, suspect.peer);
   });
-  // Slowdowns make all places look bad at times, but one fast sample clears a path: so paths come
-  // first.
+  // A slowdown can make any place look bad, but one fast sample clears a path: test paths first.
   if (!quiet) {
     if (std::optional<Round> round = paths_alone(samples, slow, true, most_flows)) return round;
     if (std::optional<Round> round = flows_alone(hosts, samples, causes, thresholds, most_flows))

@@ -11,7 +11,7 @@
 
 namespace weft::fabric {
 
-// Samples of a cause that stays unclear, or of a port with few peers, at most.
+// Maximum samples of a cause that remains unclear, or of a port with few peers.
 inline constexpr int kMostSamples = 12;
 
 // The round that best separates the leading causes (suspects with known-good partners); nullopt if

@@ -76,7 +76,7 @@ CounterKind kind_of_counter(const std::string& name) {
 
 Change difference(const Reading& before, const Reading& after, CounterKind kind) {
   if (before.state != ReadingState::kValue || after.state != ReadingState::kValue) return {};
-  // Some devices have a wider counter of this name: a value above the width proves it.
+  // On some devices this counter is wider, which a value above the listed width proves.
   std::uint64_t ceiling = ceiling_of(kind.bits);
   if (before.value > ceiling || after.value > ceiling) ceiling = ceiling_of(64);
   const std::uint64_t moved = (after.value - before.value) & ceiling;

@@ -24,7 +24,7 @@ struct Reading {
 enum class ChangeState {
   kKnown,      // `change` is exact
   kWrapped,    // wrapped once, by less than half of its range; exact
-  kReset,      // decreased otherwise; `change` is the value since the reset, a lower bound
+  kReset,      // decreased without a wrap; `change` counts from the reset, a lower bound
   kSaturated,  // stuck at its maximum: any number of events may be missing
   kUnknown,    // at least one reading has no value
 };

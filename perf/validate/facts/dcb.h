@@ -1,4 +1,4 @@
-// The answer to DCB_CMD_IEEE_GET. Internal to the room.
+// Parses the answer to DCB_CMD_IEEE_GET. Internal to this folder.
 #pragma once
 
 #include "perf/validate/facts/facts.h"

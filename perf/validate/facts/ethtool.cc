@@ -34,7 +34,7 @@ class Asker {
   Asker(const Asker&) = delete;
   Asker& operator=(const Asker&) = delete;
 
-  // Sends the request to the driver, which writes its answer into it. Returns false if refused.
+  // Sends `request`; the driver overwrites it with the answer. Returns false if refused.
   bool ask(void* request) const {
     ifreq wrapped{};
     if (socket_ < 0 || netdev_.size() >= sizeof wrapped.ifr_name) return false;
@@ -127,7 +127,7 @@ std::optional<std::string> ask_fec(const Asker& asker) {
                                                               {ETHTOOL_FEC_LLRS, "LLRS"}};
   for (const auto& [bit, name] : kModes)
     if (fec.active_fec == bit) return name;
-  return std::nullopt;  // none, or not yet negotiated
+  return std::nullopt;  // no FEC mode, or not yet negotiated
 }
 
 std::optional<std::string> text_in(const char* field, std::size_t bytes) {
@@ -149,7 +149,7 @@ void take_module(std::span<const std::uint8_t> memory, Readings& gauges) {
   constexpr std::size_t kTemperature = 22, kPower = 34, kLanes = 4, kPage3 = 512;
   constexpr std::size_t kHotAlarm = kPage3, kLowPowerAlarm = kPage3 + 50;
   const auto word = [&](std::size_t at) { return memory[at] << 8 | memory[at + 1]; };
-  if (memory.size() < kPower + 2 * kLanes || word(kTemperature) == 0) return;  // copper has neither
+  if (memory.size() < kPower + 2 * kLanes || word(kTemperature) == 0) return;  // copper cable
   const auto put = [&](const char* name, int value) {
     gauges[name] = {ReadingState::kValue, static_cast<std::uint64_t>(value)};
   };

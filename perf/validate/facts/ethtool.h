@@ -1,4 +1,4 @@
-// The data of `ethtool` about an interface, by ioctl or from recorded output. Internal to the room.
+// Reads an interface's `ethtool` data by ioctl or from recorded output. Internal to this folder.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ EthtoolSettings ask_ethtool(const std::string& netdev);
 // numerous and add up to others.
 Readings ask_ethtool_statistics(const std::string& netdev);
 
-// Parse the output of `ethtool I`, `ethtool -a I`, `ethtool -i I` and `ethtool -S I`, in one file;
-// each may be missing.
+// Parse one file with the output of `ethtool I`, `ethtool -a I`, `ethtool -i I` and `ethtool -S I`,
+// or of some of these.
 EthtoolSettings settings_in_text(const std::string& path);
 Readings statistics_in_text(const std::string& path);
 

@@ -5,7 +5,7 @@
 
 namespace weft::fabric {
 
-// A value, or a word for the reason why it is missing.
+// The value, or a word for why the value is missing.
 template <>
 struct JsonValue<Reading> {
   static constexpr std::string_view what = "a counter";

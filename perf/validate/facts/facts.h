@@ -18,7 +18,7 @@ struct PortFacts {
   std::string netdev;  // network interface of the port; empty: none
   int ib_port = 0;     // port number of an RDMA device; 0: a plain interface
   bool rdma = false;
-  std::optional<std::string> absent;  // why the port cannot be a rail; nothing else is read
+  std::optional<std::string> absent;  // why the port cannot be a rail; then nothing else is read
 
   std::optional<std::string> state, phys_state, link_layer;  // "ACTIVE", "LinkUp", "InfiniBand"
   std::optional<double> rate_gbps;                           // rate of the link as trained
@@ -95,7 +95,7 @@ struct HostFacts {
 // Facts of all hosts; hosts and ports in the order of the job's topology.
 struct FleetFacts {
   std::vector<HostFacts> hosts;
-  double seconds = 0;  // between `before` and `after`
+  double seconds = 0;  // from `before` to `after`
 };
 
 // Where facts are read from. Tests pass recorded trees.
@@ -104,7 +104,7 @@ struct Sources {
   std::string proc = "/proc";
   std::string debugfs = "/sys/kernel/debug";
   bool live = true;  // false: read only the trees; no ioctl, netlink or getrlimit
-  std::vector<std::string> excluded_devices;  // reading some restricted functions floods the log
+  std::vector<std::string> excluded_devices;  // reading restricted functions can flood the log
   std::string ethtool_folder;  // not live: INTERFACE.txt files with output of `ethtool I`, `ethtool
                                // -a I`, `ethtool -i I`, `ethtool -S I`, `dcb pfc show dev I` and
                                // `dcb -N app show dev I`, or some of these

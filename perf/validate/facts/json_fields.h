@@ -29,8 +29,8 @@ concept Of = std::same_as<std::remove_const_t<T>, Struct>;
 
 template <typename E>
 struct EnumWords;  // for an enumeration: `words`, by value
-// For a struct that is a single JSON value: written(value), taken(json, value), which returns false
-// if the JSON is not valid, and `what` for the error: "a counter".
+// For a struct that is a single JSON value. Members: written(value); taken(json, value), false if
+// the JSON is not valid; `what`, the struct's name in errors: "a counter".
 template <typename T>
 struct JsonValue;
 
@@ -38,7 +38,7 @@ template <typename T>
 inline constexpr bool kIsOptional = requires(const T& value) {
   value.has_value();
 };
-// A map or a list of pairs, which is an object in JSON.
+// A map or a list of pairs: an object in JSON.
 template <typename T>
 inline constexpr bool kIsKeyed = requires {
   typename T::value_type::second_type;

@@ -1,4 +1,4 @@
-// How long the CPU quotas of this process's cgroup and its ancestors have stopped its threads.
+// Reads how long CPU quotas of this process's cgroup and the cgroup's ancestors stopped threads.
 // Source: cpu.stat (Documentation/admin-guide/cgroup-v2, cgroup-v1 and sched-bwc of the kernel).
 #include <algorithm>
 #include <fstream>
@@ -21,8 +21,8 @@ double throttled_in(const std::string& folder) {
   return 0;
 }
 
-// The folder of the hierarchy with the `cpu` controller, for the controllers of a line like
-// "4:cpu,cpuacct:/job/step" or "0::/job/step" (none: cgroup v2); "" for other controllers.
+// The hierarchy's folder if `controllers`, from a line like "4:cpu,cpuacct:/job/step", include
+// `cpu`, or are empty as in "0::/job/step" (cgroup v2); otherwise "".
 std::string hierarchy_of(const std::string& controllers, const Sources& sources) {
   const std::string root = sources.sysfs + "/fs/cgroup";
   if (controllers.empty()) return root;

@@ -27,7 +27,7 @@ std::optional<std::uint64_t> memlock_of(const std::string& proc) {
   return limit.value;
 }
 
-// 2 MiB pages: "reserved" if any are, or else the bracketed word of "always [madvise] never".
+// 2 MiB pages: "reserved" if any page is, or else the bracketed word of "always [madvise] never".
 std::optional<std::string> huge_pages_of(const std::string& sysfs_root) {
   const std::string mm = sysfs_root + "/kernel/mm/";
   if (whole_of(mm + "hugepages/hugepages-2048kB/nr_hugepages").value_or(0) > 0) return "reserved";
@@ -45,9 +45,9 @@ std::optional<bool> peer_memory_of(const std::string& sysfs_root) {
          std::filesystem::exists(modules + "nv_peer_mem", error);
 }
 
-// Whether the NVIDIA driver and the kernel export GPU memory to NICs as dma-buf: only the open
-// kernel modules do (the meaning of CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, without a CUDA context),
-// and ibv_reg_dmabuf_mr() needs Linux 5.12. nullopt without the driver.
+// Whether NICs can register GPU memory as dma-buf: needs NVIDIA's open kernel modules and, for
+// ibv_reg_dmabuf_mr(), Linux 5.12. Like CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, but without a CUDA
+// context. nullopt without the driver.
 std::optional<bool> dmabuf_of(const std::string& proc, const std::string& kernel) {
   const std::string driver = sysfs::read_field(proc + "/driver/nvidia/version", "NVRM version:");
   if (driver.empty()) return std::nullopt;

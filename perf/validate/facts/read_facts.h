@@ -10,7 +10,7 @@ namespace weft::fabric {
 
 // Describes this host and the given rails, in their order, without counters. Never throws for a
 // missing source: the field stays empty. The caller sets first_rank, ranks and emulated.
-// If live, interfaces are those of the calling thread's network namespace. Thread-safe.
+// If live, reads the interfaces of the calling thread's network namespace. Thread-safe.
 HostFacts read_host(std::span<const Nic> rails, const Sources& sources);
 
 // Reads all counters of a port from read_host(); empty for an excluded device.

@@ -1,4 +1,4 @@
-// Lines and folders of the trees with the facts. This file is independent of what the files mean.
+// Reads lines and finds folders in the trees with the facts. Does not interpret the files.
 #include "perf/validate/facts/sources.h"
 
 #include <net/if.h>
@@ -78,7 +78,7 @@ std::string net_folder(const PortFacts& port, const Sources& sources) {
   if (port.netdev.empty()) return "";
   const std::string folder = sources.sysfs + "/class/net/" + port.netdev;
   if (!sources.live) return folder;
-  // Two namespaces may use the same name, and even index, for different interfaces.
+  // Interfaces of two namespaces may have the same name and even the same index.
   const auto index = static_cast<std::int64_t>(if_nametoindex(port.netdev.c_str()));
   const bool ours = sysfs::read_integer(folder + "/ifindex", -1) == index &&
                     line_of(folder + "/address") == port.mac;

@@ -1,4 +1,4 @@
-// Helpers that the readers share. Internal to the room.
+// Helpers of all readers. Internal to this folder.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace weft::fabric {
 // The first line, trimmed; nullopt if the file is missing, unreadable or blank.
 std::optional<std::string> line_of(const std::string& path);
 
-// The first line as an integer, decimal or "0x1f"; nullopt if it is not one.
+// The first line as an integer, decimal or "0x1f"; nullopt: not an integer.
 std::optional<int> whole_of(const std::string& path);
 
 // The first line as a counter reading.
@@ -51,7 +51,7 @@ std::optional<std::vector<KernelMessage>> kernel_log(const Sources& sources);
 std::string recording_of(const PortFacts& port, const Sources& sources);
 
 // --- Readers: each fills in its fields and adds its counters ---
-// Call them in this order: some use the fields of earlier ones.
+// Call them in this order: some use fields that earlier readers filled in.
 void read_net(PortFacts& port, const Sources& sources);
 void read_pci(PortFacts& port, const Sources& sources);
 void read_ib(PortFacts& port, const Sources& sources);

@@ -3,7 +3,7 @@
 
 namespace weft::fabric {
 
-// r5 to r0: from healthy to nothing arrived; worse cells stand out more.
+// Classes r5 (healthy) to r0 (nothing arrived): worse cells are more prominent.
 std::string_view page_style() {
   return R"(
 :root{color-scheme:light dark;--page:#f6f7f9;--card:#fff;--ink:#1b222c;--soft:#566070;--line:#d9dee5;--good:#1a7f4b;--warn:#a35c00;--bad:#c3261d;

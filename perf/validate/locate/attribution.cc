@@ -21,8 +21,8 @@ struct Candidate {
   std::vector<Port> group;
 };
 
-// Places, and how much likelier they make the observations than no fault: the sum of their gains,
-// each minus the log of the number of places tested.
+// Places and their log likelihood ratio to no fault: the sum of their gains, each minus the log of
+// the number of tested places.
 struct Explanation {
   std::vector<Place> places;
   double score = 0;
@@ -45,7 +45,7 @@ class Attribution {
   void set_places(double places) { fitter_.set_places(places); }  // number tested in total
   double places() const { return fitter_.places(); }
   Explanation explain(bool groups);
-  double score_if_unsure();  // includes places that are likelier than chance but not certain
+  double score_if_unsure();  // also counts places that are likely but not certain
   Explanation explain_as_one(CausePlace place, int rail);  // a rail or the fleet
 
  private:
@@ -143,7 +143,7 @@ std::vector<int> Attribution::open(const Candidate& candidate) const {
   return observations;
 }
 
-// Marks the place's flows as covered, except those that are much worse than the place explains.
+// Marks the place's flows as covered, except flows that are much worse than the place explains.
 void Attribution::take(const Candidate& candidate, const Fit& fit, Explanation& told) {
   for (const int s : candidate.observations) {
     const bool worse = !scale_.counted && candidate.place != CausePlace::kGroup &&
@@ -180,7 +180,7 @@ void Attribution::take_groups(Explanation& told) {
   }
 }
 
-// Takes the candidate with the highest gain, covers its flows, and repeats with the rest.
+// Takes the candidate with the highest gain, covers its flows, and repeats with the other flows.
 void Attribution::take_greedily(Explanation& told) {
   using Entry = std::pair<double, std::size_t>;  // gain, candidate
   std::priority_queue<Entry> queue;
@@ -228,9 +228,9 @@ Explanation better(Explanation one, Explanation other) {
 }
 
 // Explains each rail by ends and paths, with groups, or as a whole; then all rails by hosts, or as
-// the fleet. Because a flow shows an event or none by chance, counts of bad flows cannot
-// distinguish these. A whole is named if its parts explain less, including parts that need more
-// packets to be certain.
+// the fleet. Because chance decides whether a flow shows an event, counts of bad flows cannot
+// distinguish these. Names a whole if its parts explain less, including parts that are not yet
+// certain.
 std::vector<Place> explain_counts(const Shape& shape, std::span<const Observation> observations,
                                   const Scale& scale) {
   std::vector<std::vector<Observation>> rails(static_cast<std::size_t>(shape.rails));

@@ -4,7 +4,7 @@
 // the minimum of what i sends, the path carries and j receives. So a place is at fault if nearly
 // all of its flows are bad. A greedy cover (R. Kompella et al., "Detection and localization of
 // network black holes", INFOCOM 2007) takes the place that explains most, removes its flows and
-// repeats with the rest; it ranks by a robust likelihood instead of a count of bad flows.
+// repeats. A robust likelihood ranks the places, not a count of bad flows.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ struct Observation {
   double value = 0;      // graded: log of how much worse than the baseline; counted: events
   double trials = 1;     // counted: all trials, with or without an event
   int flow = -1;         // index into Samples::flows; -1: none
-  // Graded: log(rate that one end may carry / rate that both ends allow together). A cut of that
-  // end appears in this flow reduced by this amount.
+  // Graded: log(expected rate of one end / expected rate of the flow). A cut of that end's rate
+  // slows this flow by this much less.
   double from_spare = 0, to_spare = 0;
   int label = 0;    // label of the flow
   double at_s = 0;  // time of the measurement, from the start of the run
@@ -68,20 +68,20 @@ struct Place {
 // correlated: counts that vary more than chance explains have less weight (quasi-Poisson: P.
 // McCullagh, J. Nelder, "Generalized Linear Models", 1989, section 6.2.3). If flows of healthy
 // places are often bad, a path is named only if all its flows are bad (docs/statistics.md).
-// Confidence of a place: agreeing * (1 - noise) * (1 - transient^flows), with the fraction of its
-// flows that are bad, the normal or Poisson (Chernoff) tail times the number of places, and the
-// probability that all its flows were bad for transient reasons.
+// Confidence of a place: agreeing * (1 - noise) * (1 - transient^flows): the fraction of bad flows;
+// the normal or Poisson (Chernoff) tail times the number of places; the probability that all flows
+// were bad for transient reasons.
 std::vector<Place> attribute(const Shape& shape, std::span<const Observation> observations,
                              const Scale& scale);
 
 enum class Look : char { kGood, kBad, kSetAside };  // state of a flow; kSetAside: already explained
 
-// Ports of one rail whose flows to other ports are bad while those among themselves are good: the
-// ports behind one leaf switch. Ignores flows of ends that are bad by themselves.
+// The ports behind one leaf switch: flows between these ports are good, and their flows to other
+// ports of the rail are bad. Ignores flows of ends that are bad by themselves.
 struct Group {
   std::vector<int> ports;         // sorted
-  std::vector<int> observations;  // indices of those that cross the group's border
-  int score = 0;  // bad flows that the group explains, minus those that it does not; 0: none
+  std::vector<int> observations;  // indices of flows across the group's border
+  int score = 0;                  // bad flows that it explains minus other bad flows; 0: no group
 };
 // The group that explains most, over all rails. looks[i] is the state of observations[i].
 Group find_group(const Shape& shape, std::span<const Observation> observations,

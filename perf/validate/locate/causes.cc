@@ -142,7 +142,7 @@ class Merger {
   Alike alike_;
 };
 
-constexpr std::size_t kEndPaths = 3;  // lossy paths of an end from which the end is the cause
+constexpr std::size_t kEndPaths = 3;  // lossy paths that make their end the cause
 
 bool contains(const std::vector<Port>& ports, Port port) {
   return std::ranges::find(ports, port) != ports.end();
@@ -259,8 +259,8 @@ bool same_place(const Cause& outer, const Cause& inner) {
   return false;
 }
 
-// Whether the rate is about what a transport reaches with this loss: go-back-N, or TCP, whose
-// implementations stay within a factor of two of Mathis' formula.
+// Whether the rate is about the transport's rate with this loss: go-back-N, or within a factor of
+// two of Mathis' formula for TCP.
 bool explains_rate(const std::vector<FleetHost>& hosts, const Samples& samples, const Cause& loss,
                    const Cause& rate) {
   double rtt_us = 20;
@@ -302,7 +302,7 @@ void drop_consequences(const std::vector<FleetHost>& hosts, const Samples& sampl
         return other.kind == CauseKind::kLatency || other.kind == CauseKind::kMtu ||
                other.kind == CauseKind::kUnstable;
       }
-      // A port that is too slow, or intermittently down, loses what it cannot carry.
+      // A port that is too slow, or intermittently down, drops the excess packets.
       if (cause.kind == CauseKind::kLoss)
         return (cause.loaded_only && other.kind == CauseKind::kRate) ||
                other.kind == CauseKind::kUnstable;

@@ -17,17 +17,17 @@ using Alike = bool (*)(double one, double other);
 std::vector<Place> merge(const std::vector<FleetHost>& hosts, std::vector<Place> places,
                          Alike alike);
 
-// Replaces several bad paths of one end by the end: bursts hit only some of its flows.
+// Replaces several bad paths of one end by the end, since loss bursts hit only some of its flows.
 void unite_paths(std::vector<Place>& places);
 // Whether flows from -> to cross the place of the cause.
 bool passes(const Cause& cause, Port from, Port to);
 
-// Drops causes that others explain: the low rate of a port that loses packets.
+// Drops causes that other causes explain, such as the low rate of a port that loses packets.
 void drop_consequences(const std::vector<FleetHost>& hosts, const Samples& samples,
                        std::vector<Cause>& causes);
 
-// A slow receiver whose congestion spreads to flows to other ports, as when PFC pauses whole links:
-// these are slow in rounds with a flow to the receiver, and fast in other rounds.
+// A slow receiver whose congestion spreads to flows to other ports, for example by PFC. These flows
+// are slow in rounds with a flow to the receiver, and fast in other rounds.
 struct Spread {
   Port receiver;
   std::vector<bool> rounds;  // by round: whether there is a flow to the receiver

@@ -1,4 +1,4 @@
-// Counts the flows of rounds, and the bad samples that no place caused.
+// Counts the flows of rounds, and bad samples of healthy places.
 #include "perf/validate/locate/company.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ constexpr double kOften = 0.02;          // fraction of bad samples from which a
 constexpr double kMeet = 0.05;           // fraction of bad samples, without fleet-wide slowdowns,
                                          // from which flows of the rail collide on uplinks
 constexpr double kAltogetherBad = 0.75;  // fraction of bad samples from which an end itself is bad
-constexpr int kFullRound = 4;            // flows of a rail that can show a slowdown of all
-constexpr double kMoreMoments = 1.5;     // factor for slowdowns that hit only a part of the fleet
+constexpr int kFullRound = 4;            // flows of a rail needed to show a common slowdown
+constexpr double kMoreMoments = 1.5;     // factor for slowdowns of only a part of the fleet
 
 struct Count {
   int bad = 0, all = 0;

@@ -14,7 +14,7 @@
 
 namespace weft::fabric {
 
-// Samples less than this apart may hit the same slowdown, and count as one.
+// Samples closer in time than this may hit the same slowdown, and count as one.
 inline constexpr double kApart_s = 0.7;
 
 class Company {
@@ -39,10 +39,10 @@ inline constexpr double kLeastChance = 0.005;
 std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
                                const std::vector<Observation>& observations, double bad_level);
 
-// Slow flows at full speed that may have collided with others, on rails with collisions.
+// Slow flows at full speed, on rails with collisions, that may have collided.
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds);
-// Drops the losses of these flows: collisions lose packets by design.
+// Drops losses of met_others() flows: collisions lose packets by design.
 void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
               const Thresholds& thresholds, std::vector<Observation>& losses);
 

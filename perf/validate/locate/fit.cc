@@ -15,9 +15,9 @@ namespace {
 constexpr double kAgreeGraded = 0.75;  // fraction of a place's flows that must be bad
 constexpr double kAgreeCounted = 0.6;
 constexpr double kAgreeWide = 0.9;      // for a rail or fleet: two bad ports of five are no rail
-constexpr double kHuber = 2;            // in sigmas; further out, evidence grows linearly
-constexpr std::size_t kLeastPaths = 4;  // of a place, to judge it without its worst path
-constexpr double kTelling = 3;          // expected events from which a flow would show the fault
+constexpr double kHuber = 2;            // in sigmas; beyond, evidence grows linearly
+constexpr std::size_t kLeastPaths = 4;  // of a place, to judge the place without its worst path
+constexpr double kTelling = 3;          // expected events above which a flow shows a fault
 
 constexpr double kMostFast = 0.05;  // fast flows of a bad end, at most, on rails with collisions
 constexpr double kOneOfMany = 0.1;  // least probability that a hash picks a given link of a path
@@ -29,9 +29,9 @@ double huber(double z) {
 
 }  // namespace
 
-// Whether chance explains the place's flows, given the number of places. One fast flow rules out a
-// path: its other flows were slow because of collisions. An end is bad if few of its flows are fast
-// and more of them are slow than chance explains (Chernoff).
+// Whether chance explains the place's flows, given the number of places. One fast flow clears a
+// path: collisions slowed its other flows. An end is bad if few of its flows are fast, and more are
+// slow than chance explains (Chernoff).
 bool Fitter::by_chance(const std::vector<int>& observations, CausePlace place) const {
   std::map<int, double> labels;  // repeats of a flow take the same link, so each label counts once
   double share = 0, chance = 0;  // fraction of bad flows, observed and expected by chance
@@ -55,12 +55,12 @@ bool Fitter::by_chance(const std::vector<int>& observations, CausePlace place) c
   return places * std::exp(-divergence * static_cast<double>(observations.size())) > kFalseAlarm;
 }
 
-// Level: the median; for an even count, the better of the middle two.
+// Level: the median; for an even count, the better of the two middle values.
 Fit Fitter::fit_graded(const std::vector<int>& observations, CausePlace place) const {
   Fit fit;
   if (place != CausePlace::kGroup && !observations.empty() && by_chance(observations, place))
     return fit;
-  // How much more this end may carry than the other end of the flow allows.
+  // log(expected rate of this end / expected rate of the flow).
   const auto spare = [&](int s) {
     if (place == CausePlace::kTransmit) return observation(s).from_spare;
     return place == CausePlace::kReceive ? observation(s).to_spare : 0.0;
@@ -117,7 +117,7 @@ Fit Fitter::fit_counted(const std::vector<int>& observations, CausePlace place) 
     excess[{observation(s).from, observation(s).to}] +=
         observation(s).value - fit.level * observation(s).trials;
   if (together > 1 && excess.size() >= kLeastPaths) {
-    // A fault of the place shows without its worst path, too, which may have another fault.
+    // Test the place also without its worst path, which may have a fault of its own.
     const auto worst =
         std::ranges::max_element(excess, {}, [](const auto& path) { return path.second; })->first;
     std::erase_if(
@@ -152,7 +152,7 @@ Fit Fitter::fit_counted(const std::vector<int>& observations, CausePlace place) 
   return fit;
 }
 
-// An end that was measured with a single partner cannot be distinguished from the path.
+// An end with a single partner cannot be distinguished from the path.
 Fit Fitter::fit(CausePlace place, int port, const std::vector<int>& observations) const {
   if (observations.empty()) return {};
   const bool end = place == CausePlace::kTransmit || place == CausePlace::kReceive ||

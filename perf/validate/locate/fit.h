@@ -24,13 +24,13 @@ class Fitter {
 
   double places() const { return places_; }
   void set_places(double places) { places_ = places; }
-  // Whether places are valid that are likelier than chance but not certain.
+  // Whether to accept places that are likelier than chance but not certain.
   void set_unsure(bool unsure) { unsure_ = unsure; }
   const Observation& observation(int s) const { return observations_[static_cast<std::size_t>(s)]; }
   bool bad(const Observation& s) const {
     return scale_.counted ? s.value > 0 : s.value >= scale_.threshold;
   }
-  // Of a place with these of its flows.
+  // Fits the place, using these of its flows.
   Fit fit(CausePlace place, int port, const std::vector<int>& observations) const;
 
  private:

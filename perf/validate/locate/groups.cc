@@ -1,4 +1,4 @@
-// Groups of ports behind one switch, found from the flows that cross their border.
+// Finds groups of ports behind one switch from the flows across the group's border.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -67,8 +67,8 @@ void GroupFinder::index() {
   }
 }
 
-// Finds ports that send badly (side 0) or receive badly (side 1), but not to each other. The
-// fraction of bad flows depends on how many flows shared the switch, so several are tried.
+// Finds ports that send badly (side 0) or receive badly (side 1), except among each other. Tries
+// several fractions of bad flows, since the fraction depends on how many flows share the switch.
 bool GroupFinder::one_way(int rail, int side, Group& group) const {
   const std::vector<int>& here = of_rail_[static_cast<std::size_t>(rail)];
   std::map<int, Tally> ends;
@@ -108,8 +108,7 @@ bool GroupFinder::one_way(int rail, int side, Group& group) const {
   return most > 0;
 }
 
-// Bad pairs connect opposite sides: if the graph of many bad pairs is bipartite, its sides are two
-// switches.
+// If many bad pairs form a bipartite graph, its sides are two switches.
 bool GroupFinder::two_sides(int rail, Group& group) const {
   const std::vector<int>& here = of_rail_[static_cast<std::size_t>(rail)];
   std::map<int, std::set<int>> opposite;

@@ -27,7 +27,7 @@ constexpr double kHealthyHard = 3e-4;    // likewise, of samples that stall or l
 constexpr double kFalseName = 1e-3;      // per run, over all places
 constexpr double kSteady = 0.25;         // fraction of good samples below which a fault is steady
 constexpr std::size_t kSteadyLooks = 3;  // of a path or an end, at least
-constexpr int kTogether = 3;             // flows of a rail bad at once that have a common reason
+constexpr int kTogether = 3;             // flows of a rail; if bad at once, for a common reason
 constexpr double kCommon = 0.5;          // fraction of bad flows from which a shared kernel stalled
 
 struct TimedLook {
@@ -121,9 +121,8 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
   }
 }
 
-// Drops flows that are bad at once: they have a common reason, such as a shared uplink, and are no
-// evidence against their ends. Hosts that share a kernel share its stalls, which the tester's
-// threads may not notice.
+// Drops flows that are bad at once: the reason is common, such as a shared uplink, and not at their
+// ends. Hosts with a common kernel stall together, which the tester's threads may not notice.
 void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
   const bool one_kernel = std::ranges::any_of(hosts, &FleetHost::emulated);
   struct Count {
@@ -160,8 +159,8 @@ void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
   });
 }
 
-// Drops places that are slow or lose packets in nearly every sample: they are not intermittent, and
-// no evidence against their partners. Repeats of a labeled flow are correlated; the first counts.
+// Drops places that are slow or lose packets in nearly every sample: these are not intermittent,
+// nor evidence against their partners. Repeats of a labeled flow are correlated; the first counts.
 void Watcher::drop_steady() {
   const double slow = -std::log(thresholds_.warn_rate) / 2;
   struct Looks {
@@ -257,7 +256,7 @@ std::vector<Subject> Watcher::subjects() const {
   return subjects;
 }
 
-// Whether bad samples differ clearly from good ones, instead of being the worse half.
+// Whether bad and good samples differ clearly, or are two halves of one distribution.
 bool Watcher::is_apart(const std::vector<int>& looks) const {
   std::vector<double> bad, good;
   for (const int l : looks) {

@@ -1,8 +1,8 @@
 // Finds intermittent faults, and faults that affect only some flows. Pure.
 //
 // Each kRate flow is one sample ("look") of its two ends and its path. A sample is bad if the flow
-// is slow, stalls, or loses packets that others do not. The first bad sample of a place selects the
-// place; later ones decide, by a sequential test (A. Wald, "Sequential tests of statistical
+// is slow, stalls, or loses more packets than other flows. The first bad sample of a place selects
+// the place; later ones decide, by a sequential test (A. Wald, "Sequential tests of statistical
 // hypotheses", Annals of Mathematical Statistics 16, 1945) of "bad as often as in a healthy fleet"
 // against "bad for kShareToSee of the time". Consecutive bad samples count as one event, because
 // their reason persists. docs/statistics.md has the model and its power.
@@ -20,7 +20,7 @@
 namespace weft::fabric {
 
 inline constexpr double kLook_s = 0.2;      // length of a sample
-inline constexpr double kShareToSee = 0.1;  // of the time bad: the sequential test's alternative
+inline constexpr double kShareToSee = 0.1;  // of time bad: the sequential test's alternative
 inline constexpr double kMissed = 0.025;    // share of such places that the test misses
 
 // A place with some bad samples.
@@ -37,8 +37,8 @@ struct Intermittent {
   std::vector<std::pair<Flow, bool>> flows;        // in the order of the samples; true: bad
 };
 
-// Named places first. Flows that stall or fail are bad samples, too. Places with almost only bad
-// samples are left to the steady causes.
+// Named places first. Flows that stall or fail are bad samples, too. Steady causes cover places
+// with almost only bad samples.
 std::vector<Intermittent> find_intermittent(const std::vector<FleetHost>& hosts,
                                             const Samples& samples, const Thresholds& thresholds,
                                             const Ignored& ignored);

@@ -1,5 +1,5 @@
-// Locates causes kind by kind, the most severe first, so that a broken place does not distort the
-// kinds after it.
+// Locates causes kind by kind, the most severe first, so that a broken place does not distort later
+// kinds.
 #include "perf/validate/locate/locate.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 constexpr double kNever = 1e-9;
 constexpr double kTransientOnOneMachine = 0.5;  // see Scale::transient
 constexpr double kLossyFlows = 1e-2;            // per packet: slows some flows as well
-constexpr int kTailFlows = 3;                   // fewer give no 99th percentile
+constexpr int kTailFlows = 3;                   // fewer have no 99th percentile
 
 bool alike_always(double, double) { return true; }
 bool alike_losses(double one, double other) {
@@ -113,7 +113,7 @@ class Locator {
   std::vector<Cause> causes_;
 };
 
-// Finds packets that arrived at another port than the one addressed.
+// Finds swapped cables and duplicate addresses: packets that arrived at a wrong port.
 void Locator::swapped() {
   const std::vector<Place> places = counted(stray_observations(hosts_, samples_, ignoring({})),
                                             {.background = kNever}, alike_always);
@@ -222,8 +222,8 @@ void Locator::add_loss(const Place& place, const std::vector<Observation>& paced
   causes_.push_back(found);
 }
 
-// Rails whose baseline is worse than the reference, beyond what noise that only slows flows would
-// explain. If most flows waited for cores, the few others lacked them as well.
+// Rails whose baseline is worse than the reference by more than one-sided noise explains. If most
+// flows waited for cores, the other flows lacked cores, too.
 std::vector<Place> Locator::slow_rails(const Graded& graded, double reference,
                                        double threshold) const {
   std::vector<Place> places;

@@ -14,15 +14,15 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kFewFlows = 8;                   // fewer do not show their own noise
-constexpr std::size_t kEnoughDifferences = 8;  // these beat the windows of a flow as evidence
+constexpr int kFewFlows = 8;                   // fewer cannot show their noise
+constexpr std::size_t kEnoughDifferences = 8;  // from here on, preferred to windows of flows
 
 std::uint64_t path_of(const Observation& s) {
   return static_cast<std::uint64_t>(s.from) << 32 | static_cast<std::uint64_t>(s.to);
 }
 
-// Standard deviation of normal values, from the half that is better than the median; the other half
-// may have a fault. 1.4826: standard deviation / median absolute value of a normal variable.
+// Standard deviation of normal values, from the half better than the median, since faults may
+// affect the other half. 1.4826: standard deviation / median absolute value of a normal variable.
 double better_half_sigma(const std::vector<double>& values, double median) {
   std::vector<double> better;
   for (const double value : values)

@@ -15,14 +15,14 @@ struct LeastNoise {
   double of_windows = 0;  // from the windows of flows, until enough paths were repeated
 };
 
-// Returns the healthy level of log values; larger values are worse. Bad ports do not change it if
-// they are fewer than half, however often they were measured: it starts from the better quartile of
-// the median port, and is the median of all values within the noise around it.
+// Returns the healthy level of log values; larger values are worse. It is the median of all values
+// within the noise around the better quartile of the median port, so bad ports do not change it if
+// they are fewer than half, however often they were measured.
 double baseline_of(const std::vector<Observation>& observations);
 
 // Subtracts the baseline of each rail from graded.observations, and sets graded.baseline, flows,
-// sigma and baseline_error. The noise is estimated from the better half, which no fault can have
-// affected, and from repeated flows.
+// sigma and baseline_error. Estimates the noise from the better half, which faults do not affect,
+// and from repeated flows.
 void settle(const Shape& shape, Graded& graded, const LeastNoise& floor);
 
 }  // namespace weft::fabric

@@ -15,7 +15,7 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kStill_s = 0.06;       // a flow that moves little for this long is stalled
+constexpr double kStill_s = 0.06;       // a flow is stalled if it transfers little for this long
 constexpr double kNothing_s = 0.02;     // likewise, almost nothing: waits for a timer
 constexpr double kNothing = 0.05;       // of the best window
 constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow counts as dead
@@ -52,8 +52,8 @@ double still_s(const FlowSample& sample) {
   return slow_windows(sample, 0.1) * sample.window_s;
 }
 
-// Gb/s; for a TCP flow with a starved end, of its better windows. A window of RDMA holds few whole
-// messages, and the NIC continues without the core.
+// Gb/s; for a TCP flow with a starved end, from its better windows. Not for RDMA: a window has few
+// whole messages, and the NIC continues without the core.
 double rate_of(const FlowSample& sample) {
   const bool smooth = sample.receiver_limited && sample.window_gbps.size() >= kWindows;
   if (!starved(sample) || !smooth) return sample.gbps();
@@ -71,16 +71,16 @@ double window_error(const FlowSample& sample) {
   return 2 * std::sqrt(squares / (k - 1) / k);
 }
 
-// Whether waits hide the rate. Software RDMA without declared rates is limited by the cores.
+// Whether waits hide the rate. Cores limit software RDMA without declared rates.
 bool says_little(const FlowSample& sample, bool declared) {
   return declared || sample.receiver_limited ? held_up(sample) : starved(sample);
 }
 
-// The level beyond which noise alone makes no flow slow. Collisions only slow flows, so the faster
-// half shows the noise of both; if more than half of the flows collided, the faster quarter.
+// The level beyond which noise alone makes no flow slow. Uses the faster half, since collisions
+// only slow flows, or the faster quarter if most flows collided.
 double beyond_noise_of_all(const std::vector<Observation>& observations) {
   constexpr double kSigmas = 3, kLeastSigma = 0.01;
-  constexpr double kShared = 0.4;    // two flows on a link get half of it each: log 2, with noise
+  constexpr double kShared = 0.4;    // two flows on a link get half each: log 2, with noise
   constexpr double kTenth = 1.2816;  // of normal values: sigmas from the median to the best tenth
   std::vector<double> values;
   for (const Observation& s : observations) values.push_back(s.value);
@@ -93,8 +93,8 @@ double beyond_noise_of_all(const std::vector<Observation>& observations) {
   return median + kSigmas * (median - quantile(values, 0.1)) / kTenth;
 }
 
-// Sets the chances. Slow flows that may have collided are not noise: if there are many, noise and
-// baseline are computed from the rest.
+// Sets the chances. Slow flows that may have collided are not noise: if there are many, computes
+// noise and baseline from the other flows.
 void tell_company(const Shape& shape, const Samples& samples, double slow, const LeastNoise& floor,
                   Graded& graded) {
   slow = std::max(slow, beyond_noise_of_all(graded.observations));
@@ -184,8 +184,8 @@ Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& sam
   each(samples, Probe::kRate, ignored, [&](const FlowSample& sample) {
     if (stood_still(sample)) return;
     received.push_back(&sample);
-    // Windows shortened by a wait do not show the noise of the better ones, and those of RDMA
-    // differ by whole messages, which the next window compensates.
+    // Skip windows that a wait shortened, and RDMA windows: these differ by whole messages, which
+    // the next window compensates.
     const bool smooth = sample.receiver_limited.has_value();
     if (errors.size() < 1000 && smooth && !starved(sample)) errors.push_back(window_error(sample));
     if (expected_gbps(hosts, sample.flow.from, sample.flow.to, 0) > 0) return;
@@ -352,7 +352,7 @@ int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int r
       if (sample.flow.from.rail == rail && sample.passed_mtu) ++votes[*sample.passed_mtu];
   int mtu = 0, most = 0;
   for (const auto& [bytes, count] : votes)
-    if (count >= most) {  // the larger of equally frequent ones
+    if (count >= most) {  // of equally frequent MTUs, the larger
       mtu = bytes;
       most = count;
     }

@@ -1,4 +1,4 @@
-// Extracts rates, latencies, losses and so on from samples. Pure; attributes nothing to places.
+// Extracts rates, latencies, losses and so on from samples, without attribution. Pure.
 #pragma once
 
 #include <functional>
@@ -22,11 +22,11 @@ inline bool none_ignored(Port, Port) { return false; }
 // Starvation of an end above which a flow measures the tester instead of the network.
 inline constexpr double kStarved = 0.05;
 bool starved(const FlowSample& sample);
-// The share of the time in which no end waited for a core, at least.
+// A lower bound on the share of time in which no end waited for a core.
 double share_without_waits(const FlowSample& sample);
-// Whether an end's waits for a core held the stream up: the sender's socket ran dry, or the
-// receiver's buffer filled. False for streams whose buffers bridged the waits. If the transport
-// does not report this, any starved end counts.
+// Whether an end's waits for a core slowed the stream: the sender's socket was empty, or the
+// receiver's buffer full. False if buffers hid the waits. If the transport does not report this,
+// any starved end counts.
 bool held_up(const FlowSample& sample);
 
 Shape shape_of(const std::vector<FleetHost>& hosts);
@@ -40,13 +40,13 @@ struct Graded {
   std::vector<int> flows;        // by rail
   double unit = 1;               // Gb/s of a healthy flow, for rates without a declared rate
   std::vector<Chance> chances;   // of rates, by rail: how often flows of healthy places are bad
-  std::vector<const FlowSample*> silent;  // of rates: hidden by waits for a core
+  std::vector<const FlowSample*> silent;  // flows whose rates waits for a core hid
 };
 
 // Rates as log(expected / rate). Stalled flows are left out (see stood_still()). For a flow with a
-// starved end, uses its better windows, which no wait shortened. A flow that was held up counts if
-// it is fast anyway, or if it would be slow even without the waits (with that rate); otherwise it
-// goes into `silent`.
+// starved end, uses its better windows, which no wait shortened. A held_up() flow counts if it is
+// fast anyway, or with its rate without waits if that is slow, too; other held_up() flows are
+// `silent`.
 Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& samples,
                          const Thresholds& thresholds, const Ignored& ignored = none_ignored);
 // Gb/s expected of a flow: the slower port's declared rate; of undeclared ports `unit`.
@@ -69,14 +69,14 @@ std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
                                            const Samples& samples, bool loaded,
                                            const Ignored& ignored = none_ignored);
 bool sends_datagrams(Probe probe);  // over plain interfaces
-// Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
-// of the link.
+// Ports, by direction (true: sends), that pass streams but no datagrams: a filter, not a fault of
+// the link.
 std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples,
                                                   const Ignored& ignored = none_ignored);
 // Losses per packet in a healthy fabric.
 double background_loss(const Thresholds& thresholds);
 // Whether a quarter of the flows at full speed lose no packets, on at least one rail: then full
-// speed alone loses none, and such flows show a link's loss as well as paced ones do.
+// speed alone causes no losses, and losses of such flows count like losses of paced flows.
 bool clean_at_full_speed(const Shape& shape, const std::vector<Observation>& full,
                          const Thresholds& thresholds);
 // Flows through which nothing arrived, not even small packets.
@@ -88,12 +88,12 @@ std::vector<Observation> mtu_observations(const std::vector<FleetHost>& hosts,
                                           const Samples& samples,
                                           const Ignored& ignored = none_ignored);
 int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int rail);
-// Flows whose packets arrived at another port than the one addressed.
+// Flows whose packets arrived at a port to which they were not addressed.
 std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
                                             const Samples& samples,
                                             const Ignored& ignored = none_ignored);
-// Whether the flow transferred next to nothing for 20 ms and more beyond its ends' waits for a
-// core, as when a packet, or all acknowledgements, are lost and a timer must expire.
+// Whether the flow transferred almost nothing for at least 20 ms in addition to waits for a core: a
+// retransmission timer ran after a loss of a packet or of all acknowledgments.
 bool waited_for_timer(const FlowSample& sample);
 // Whether a TCP flow stalled without packet loss, so that it waited for acknowledgments: the fault
 // is on the reverse path, from the receiver to the sender.

@@ -28,7 +28,7 @@ double dispersion(std::span<const Observation> observations, const std::vector<i
   return k < 1 || squares <= quantile ? 1 : squares / k;
 }
 
-// 1.2533 sigma / sqrt k for large k; the median of two values is one of them.
+// 1.2533 sigma / sqrt k for large k; the median of two values is one of the two.
 double median_error(double sigma, std::size_t flows, double baseline_error) {
   const double own = sigma * (flows < 3 ? 1 : 1.2533 / std::sqrt(static_cast<double>(flows)));
   return std::hypot(own, baseline_error);

@@ -1,5 +1,5 @@
-// The limits of chance, and the smallest faults that attribute() names beyond them. Pure.
-// docs/statistics.md has the model.
+// Significance limits, and the smallest faults that attribute() names. Pure. docs/statistics.md has
+// the model.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Places that look bad but have too few flows to be named or ruled out.
+// Finds places that look bad but have too few flows to be named or ruled out.
 #include "perf/validate/locate/suspects.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kLossToSee = 5;        // times fail_loss: a loss that must not be missed
-constexpr double kUnseenCut = 0.03;     // of the rate, in addition to that of a warning
+constexpr double kUnseenCut = 0.03;     // of the rate, in addition to a warning's cut
 constexpr double kEndLooksSlow = 2;     // standard errors of the median of its flows
 constexpr double kPathLooksSlow = 3;    // larger, because there are more paths than ends
 constexpr std::size_t kMostFlows = 12;  // of a place with an unclear rate

@@ -25,27 +25,27 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
                                     const std::vector<Cause>& causes, bool clean,
                                     const Thresholds& thresholds);
 
-// The smallest loss of rate at any end that these samples would show above the measured noise; 0 if
-// waits for a core hid most rates, and so would have hidden a cut.
+// The smallest rate cut at any end that these samples would show above the measured noise; 0 if
+// waits for a core hid most rates.
 double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& samples,
                          const Thresholds& thresholds);
 // The largest smallest_rate_cut() at which rates without a cause count as healthy: slightly more
 // than a warning, because there is always noise.
 double rate_cut_to_see(const Thresholds& thresholds);
 
-// Rounds with intended congestion: the rates that their ports reach otherwise, and the rounds to
-// repeat, because a fleet-wide slowdown is not a fault of the network.
+// Rounds with intended congestion: the normal rates of their ports, and the rounds to repeat, since
+// a fleet-wide slowdown is not a fault of the network.
 
 // Limits are lowered for TCP, which shares a full queue unevenly and loses packets by design.
 inline constexpr double kTcpAllowance = 0.20;
 
-// Gb/s that each port sends (true) or receives in flows that do not share its ports.
+// Gb/s that each port sends (true) or receives in flows whose ports carry no other flow.
 std::map<std::pair<Port, bool>, double> baseline_of_ports(const Samples& samples);
 
 // A port that lost far more packets than others in each incast to it.
 struct OddIncast {
   Port target;
-  int round = 0, rounds = 0;  // the first one, and their number
+  int round = 0, rounds = 0;  // first round, number of rounds
   double lost = 0, packets = 0;
   double baseline = 0;  // losses per packet at the other targets
 };

@@ -23,7 +23,7 @@ constexpr double kTimesFullSpeed = 5;  // likewise, times the losses of flows at
 constexpr double kAltogetherLossy =
     0.75;                             // fraction of lossy flows from which an end itself is lossy
 constexpr int kEnoughDismissed = 16;  // ways of a rail that were fast when repeated
-constexpr int kMostStarved = 4;       // starved samples of a way: more would be starved, too
+constexpr int kMostStarved = 4;       // starved samples of a way: expect more to be starved
 constexpr std::size_t kPathsOfSwitch = 5;
 constexpr int kEnoughSure = 16;   // slow ways of a rail, which show what they share
 constexpr int kOpenForEach = 8;   // open ways of a rail for each concurrent flow
@@ -48,7 +48,7 @@ struct WayLooks {
 };
 using LooksByWay = std::map<std::tuple<Port, Port, int>, WayLooks>;
 
-// Ends (true: sends) most of whose flows lose packets: the end is at fault, not one link of many.
+// Ends (true: sends) with losses in most flows: the end is at fault, not one link of many.
 std::set<std::pair<Port, bool>> lossy_ends(const Samples& samples, double lossy) {
   std::map<std::pair<Port, bool>, std::pair<std::set<int>, std::set<int>>> labels;  // lossy, all
   for (const FlowSample& sample : samples.flows) {
@@ -126,8 +126,8 @@ Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const
   return cause;
 }
 
-// The smallest place that all these ways cross: a path, an end, or the few ends of one side whose
-// switch has a bad link to the many on the other side. If neither side is smaller, their paths.
+// The smallest place that all these ways cross: a path, an end, or the side with fewer ends, whose
+// switch has a bad link to the other side. If neither side is clearly smaller: all paths.
 std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& graded,
                              const std::vector<Way>& ways) {
   if (ways.empty()) return {};
@@ -155,7 +155,7 @@ std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& 
   return causes;
 }
 
-// Whether collisions do not explain the way: it was slow again with few others, or loses packets.
+// Whether collisions do not explain the way: slow again, slow alone, or lossy.
 bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1 || way.lossy; }
 
 using Identity = std::tuple<Port, Port, int>;
@@ -266,7 +266,7 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
   if (ways.empty() || samples.rounds.empty()) return {};
   const Round& last = samples.rounds.back();
   const double now_s = last.at_s + last.seconds;
-  std::ranges::stable_sort(ways, std::greater{}, &Way::alone);  // these are the likeliest
+  std::ranges::stable_sort(ways, std::greater{}, &Way::alone);  // most likely slow
   Round round{ways.front().probe, {}, 0};
   for (const Round& other : samples.rounds)
     if (other.probe == round.probe)
@@ -280,7 +280,7 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
   std::map<int, int> flows;  // by rail
   const auto take = [&](const Way& way) {
     const Flow& flow = way.flow;
-    // A fast sample clears a way despite other flows: while many are open, some run concurrently.
+    // A fast sample clears a way even next to other flows: while many ways are open, run several.
     const int most = by_itself(way)
                          ? 1
                          : std::clamp(open[flow.from.rail] / kOpenForEach, 1,
@@ -296,7 +296,7 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
   for (const Way& way : ways)
     if (now_s - way.last_s >= kApart_s) take(way);
   if (!round.flows.empty()) return round;
-  // All were sampled a moment ago: a longer sample outlasts that moment.
+  // All ways have a recent sample, and a longer sample outlasts a slowdown.
   round.seconds = kApart_s;
   std::ranges::stable_sort(ways, {}, &Way::last_s);
   for (const Way& way : ways) take(way);
@@ -311,7 +311,7 @@ std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Sam
       if (way.sure && !way.quiet) (way.lossy ? lossy : rails)[way.flow.from.rail].push_back(way);
   if (rails.empty() && lossy.empty()) return {};
   const Graded graded = rate_observations(hosts, samples, thresholds);
-  std::set<std::pair<int, int>> fast;  // paths with a fast flow: others are slow as paths
+  std::set<std::pair<int, int>> fast;  // paths with a fast flow; other paths may be slow
   for (const Observation& s : graded.observations)
     if (s.value < -std::log(thresholds.warn_rate)) fast.insert({s.from, s.to});
   const Shape shape = shape_of(hosts);
@@ -324,7 +324,7 @@ std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Sam
   }
   for (const auto& [rail, ways] : lossy)
     for (Cause& cause : shared_by(hosts, graded, ways)) {
-      if (cause.place == CausePlace::kPath) continue;  // locate() finds its loss by itself
+      if (cause.place == CausePlace::kPath) continue;  // locate() finds this loss
       std::vector<double> shares;
       for (const Way& way : ways) shares.push_back(way.lost);
       cause.kind = CauseKind::kLoss;

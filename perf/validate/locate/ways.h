@@ -22,7 +22,7 @@ double loss_of_full_speed(const std::vector<FleetHost>& hosts, const Samples& sa
 // Losses per packet above which a flow is lossy, beyond the losses at full speed.
 double lossy_share(double of_full_speed, const Thresholds& thresholds);
 
-// Relative to the best loopback: cards and slots differ.
+// Relative to the best loopback rate, because cards and slots differ.
 inline constexpr double kLeastLoopback = 0.6;
 
 // A way with only slow or lossy samples.
@@ -37,11 +37,11 @@ struct Way {
   bool lossy = false;   // loses packets in every sample
   bool sure = false;    // certain: no healthy way has these samples
   bool quiet = false;   // healthy ways are rarely slow on its rail
-  bool enough = false;  // needs no more samples: many ways of its rail were fast alone, or are sure
+  bool enough = false;  // needs no more samples: many ways of its rail were fast alone or sure
 };
 
-// Slow ways of this probe, slowest first; for kRate, labeled flows, and those that lose packets at
-// full rate before the slow ones.
+// Slow ways of this probe, slowest first; for kRate: labeled flows, first those that lose packets
+// at full rate.
 std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                            const Thresholds& thresholds, Probe probe);
 

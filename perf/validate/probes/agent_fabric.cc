@@ -30,8 +30,8 @@ double payload_share(const PortFacts& port, const std::string& transport) {
   return (mtu - 52) / (mtu + (hardware ? 38 : 14));
 }
 
-// Loopback has no rate of its own: flows at full speed would measure the machine's cores. So its
-// expected rate is one that the cores reach easily, and senders are paced slightly above it.
+// Flows at full speed over loopback measure the machine's cores. So expect a rate that the cores
+// reach easily, and pace senders slightly above it.
 constexpr double kLoopbackGbps = 0.5;
 constexpr double kLoopbackPace = 1.1;
 
@@ -135,7 +135,7 @@ bool AgentFabric::supports(Probe probe) const {
       return !soft_;
     case Probe::kEntropy:
       return labels_;
-    case Probe::kLoopback:  // packets to the own host never reach a plain interface
+    case Probe::kLoopback:  // the kernel never sends packets to the own host over an interface
       return transport_ == "verbs";
     default:
       return true;

@@ -33,7 +33,7 @@ std::string told_by_root(Job& job, const std::string& text);
 double expected_gbps(const PortFacts& port, const Policy& policy, double declared_gbps,
                      const std::string& transport);
 
-// How many flows of this rate the cores of one machine can run at once, at about 3 Gb/s per core
+// Number of concurrent flows of this rate that one machine's cores allow, at about 3 Gb/s per core
 // for both ends; 1 if the rate is unknown.
 int flows_of_one_machine(int cores, double expected_gbps);
 

@@ -28,8 +28,7 @@ constexpr int kSmallest = 576;  // bytes that every IPv4 host accepts (RFC 791)
 constexpr int kLargest = 65535;
 constexpr double kAnswerSeconds = 0.06;
 constexpr int kTries = 3;
-// Seconds without a datagram after which a receiver gives up: a search tries at most 17 sizes, and
-// all but the first may fail.
+// A receiver's timeout in seconds: a search tries at most 17 sizes, and all but the first may fail.
 constexpr double kPatience = 1.1 * 17 * kTries * kAnswerSeconds;
 
 const std::string& device_of(const Nic& rail) {
@@ -166,14 +165,14 @@ class MtuEnd final : public DatagramEnd {
     sample_.failed_mtu = bad;
   }
 
-  // A search never sends a packet as short as a bare token. If all of these are lost, the receiver
-  // times out.
+  // A packet with only the token ends the search; other packets are longer. If all are lost, the
+  // receiver times out.
   void end_answers() {
     for (int i = 0; i < kTries; ++i) (void)!send(fd_.get(), &token_, sizeof token_, MSG_NOSIGNAL);
   }
 
-  // Answers until the sender ends the search, or until no packet has arrived for kPatience: several
-  // sizes in a row may fail, each after kTries tries.
+  // Answers until the sender ends the search, or no packet arrives for kPatience: several sizes in
+  // a row may fail, each after kTries tries.
   void answer() {
     std::vector<char> packet(kLargest);
     const double until = now_s() + std::max(order_.seconds, 2 * kPatience);
@@ -200,8 +199,8 @@ class MtuEnd final : public DatagramEnd {
 };
 
 // Sends a datagram to the address of the peer's port, and a broadcast to the same switch: if two
-// cables are swapped, the first is lost and the second arrives at another rail. The receiver has a
-// socket on each of its rails.
+// cables are swapped, the datagram is lost and the broadcast arrives at another rail. The receiver
+// has a socket on each of its rails.
 class ReachEnd final : public DatagramEnd {
  public:
   using DatagramEnd::DatagramEnd;

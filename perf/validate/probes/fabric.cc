@@ -15,7 +15,7 @@ constexpr std::size_t kCalibrated = 16;         // flows per round, at most
 constexpr std::size_t kRates = 3;               // per number of streams, at least
 constexpr double kFills = 0.95, kAlike = 0.97;  // of the expected rate; of the best rate
 constexpr double kHashed = 0.8;                 // of the flow's best rate
-constexpr double kAdds = 1.5;  // gain from doubling the streams that shows they do not fill a port
+constexpr double kAdds = 1.5;  // rate gain of doubled streams that do not fill a port
 
 // The upper quartile: up to half of the flows may use a faulty rail.
 double baseline_of(std::vector<double> rates) { return quantile(rates, 0.75); }
@@ -111,7 +111,7 @@ Streams calibrate(Fabric& fabric) {
     fabric.set_streams(streams);
     std::vector<double> rates, gbps;
     for (std::size_t n = 0; n < kRates && !round.flows.empty(); n += round.flows.size()) {
-      std::vector<Flow> alive;  // a dead link takes long to time out and has no rate
+      std::vector<Flow> alive;  // skip dead links: they have no rate and time out slowly
       for (const FlowSample& sample : fabric.run(round)) {
         if (streams == 1 && !sample.reached) continue;
         alive.push_back(sample.flow);

@@ -28,8 +28,8 @@ class Fabric {
  public:
   virtual ~Fabric() = default;
   virtual const std::vector<FleetHost>& hosts() const = 0;
-  // How many flows can run at once without disturbing each other: on a machine that emulates all
-  // hosts, the cores limit them. 0: no limit.
+  // Number of flows that can run concurrently without slowing each other; cores limit it on a
+  // machine that emulates all hosts. 0: no limit.
   virtual int most_flows() const = 0;
   // Whether rounds of this probe are meaningful: for example, packets to the own host never reach a
   // plain interface.
@@ -56,9 +56,9 @@ inline constexpr int kMostStreams = 32;  // per flow
 // The fewest streams per flow that fill a port: tries 1, 2, 4, ... up to kMostStreams while the
 // rate rises, and returns the fewest within 3 % of the best, by the upper quartile of the flows.
 // rates_of(streams) returns the rates of some flows, always in the same order. Stops if one stream
-// reaches 95 % of `expected` (0: unknown). If a number of streams fills one port but leaves another
-// slow that a different number fills, a hash spreads the streams over the links of a port: returns
-// kMostStreams then, which reach all links of every port.
+// reaches 95 % of `expected` (0: unknown). If different numbers of streams fill different ports, a
+// hash spreads streams over the links of a port: returns kMostStreams then, which reach all links
+// of every port.
 int streams_that_fill(double expected, const std::function<std::vector<double>(int)>& rates_of);
 
 struct Streams {

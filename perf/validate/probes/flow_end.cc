@@ -137,7 +137,7 @@ FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& rece
   s.window_gbps = counted.window_gbps;
   s.window_s = counted.window_s;
   if (receiver.arrived_rail) s.arrived_at = Port{flow.to.host, *receiver.arrived_rail};
-  if (receiver.bytes > 0)  // packets come from the sender, received bytes from the receiver
+  if (receiver.bytes > 0)  // the sender counts packets, the receiver counts received bytes
     for (std::size_t i = 0; i < std::min(s.streams.size(), receiver.streams.size()); ++i)
       s.streams[i].bytes = receiver.streams[i].bytes;
   s.sender_starved = sender.starved;

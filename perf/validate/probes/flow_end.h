@@ -1,5 +1,4 @@
-// One end of a flow, on the host of the port. This file does not depend on rounds, other flows or
-// good rates.
+// One end of a flow, on the host of the port. Does not depend on rounds, other flows or good rates.
 //
 // Both ends: offer() -> exchange -> connect() -> a barrier over all agents -> run(). No call
 // throws: errors are in EndSample::error. Each end runs in its own thread.
@@ -69,8 +68,8 @@ class FlowEnd {
 
 // Streams and ping-pongs over TCP, with their counters from TCP_INFO.
 std::unique_ptr<FlowEnd> make_tcp_end(const EndOrder& order, const Nic& rail);
-// Path MTU and reachability, by datagrams. `rails` are those of this host: a datagram may arrive at
-// another rail than the one to which it was sent.
+// Path MTU and reachability, by datagrams. `rails`: all rails of this host, since a datagram may
+// arrive at a rail to which it was not sent.
 std::unique_ptr<FlowEnd> make_datagram_end(const EndOrder& order, const std::vector<Nic>& rails);
 // Streams and ping-pongs over RDMA verbs. In builds without verbs, connect() fails.
 std::unique_ptr<FlowEnd> make_verbs_end(const EndOrder& order, const Nic& rail);

@@ -1,5 +1,5 @@
-// Measurements that all ends share: bytes per window, latency percentiles, and the time for which
-// the thread waited for a core.
+// Measurements common to all ends: bytes per window, latency percentiles, and the thread's waits
+// for a core.
 #pragma once
 
 #include <cstdint>
@@ -52,10 +52,9 @@ class Starvation {
 
 // Consecutive round trips, for the round's duration after a warm-up of ten or of a quarter of that
 // time. With `may_go_on`, slow pings continue up to fifty samples, for at most six times as long.
-// Scheduled pings start every 500 us, so that a late answer does not hide the delay of the pings
-// after it (coordinated omission): a ping that had to wait for the previous answer is timed from
-// its due time. A ping that was late because the thread overslept is timed from when it was sent,
-// and later pings shift by the delay.
+// Scheduled pings start every 500 us, so that a late answer does not hide the delay of later pings
+// (coordinated omission): if a ping had to wait for the previous answer, its time starts when it
+// was due. If the thread overslept, the time starts when the ping was sent, and later pings shift.
 class PingTimes {
  public:
   PingTimes(double seconds, bool may_go_on);

@@ -19,7 +19,7 @@ constexpr int kRandomMatchings = 5;        // after the XOR cover
 constexpr int kIncastSenders = 8;
 constexpr int kAllToAllPeers = 8;    // per port; more flows add no information
 constexpr int kReachAll = 32;        // up to this many hosts, kReach tries every path
-constexpr int kReachAllByTurns = 6;  // the same if flows cannot run concurrently
+constexpr int kReachAllByTurns = 6;  // likewise if flows cannot run concurrently
 constexpr int kLabels = 8;
 // Rate samples of each port and direction, spread over the run to catch intermittent faults: 29
 // samples hit a fault that is active 10 % of the time with a probability of 95 % (0.9^29 = 0.047).
@@ -45,7 +45,7 @@ class Planner {
     for (const FleetHost& host : hosts)
       rails_ = std::max(rails_, static_cast<int>(host.ports.size()));
     random_.seed(options.seed);
-    // A ping uses a core at each end: if hosts share cores, too many pings would wait for one.
+    // A ping uses a core at each end: if hosts share cores, too many pings would wait for a core.
     for (const FleetHost& host : hosts)
       if (host.emulated) most_pings_ = std::max(1, host.cores / 2);
   }
@@ -332,8 +332,8 @@ double fit_in(std::vector<Stage>& stages, double budget_s, Plan& plan) {
   return left;
 }
 
-// Orders the pieces by stage and distributes those of `spread` stages evenly among them, but after
-// the probes that need an idle network.
+// Orders the pieces by stage. Distributes the pieces of `spread` stages evenly, but after the
+// probes that need an idle network.
 std::vector<Piece> in_order(std::vector<Stage>& stages) {
   std::vector<Piece> all, pieces, spread;
   for (Stage& stage : stages) {

@@ -3,7 +3,7 @@
 //     orders_of() -> AgentRound::offers() -> route_offers() -> AgentRound::connect()
 //       -> AgentRound::run() -> join_samples()
 //
-// Rank 0 does not trust what it receives: an impossible text becomes a FalseReport, not an error.
+// Rank 0 does not trust received texts: an impossible text becomes a FalseReport, not an error.
 // This file does not depend on the job: agent_fabric.cc transfers the texts.
 #pragma once
 

@@ -69,8 +69,8 @@ struct Measured {
   std::vector<double> window_gbps;  // of consecutive windows, without the start-up
   double window_s = 0;              // length of one window
   std::optional<LatencySample> latency;
-  // Packets and retransmits of this flow, if the transport counts them. Spurious retransmits, which
-  // the receiver reported as duplicates, are not counted.
+  // Packets and retransmits of this flow, if the transport counts them. Does not count spurious
+  // retransmits, which the receiver reports as duplicates.
   std::optional<std::uint64_t> packets, retransmits;
   std::optional<double> receiver_limited;  // fraction of time (TCP_INFO rwnd_limited)
   std::optional<double> sender_limited;    // fraction of time (TCP_INFO sndbuf_limited)
@@ -105,7 +105,7 @@ struct CollectiveResult {
   std::string first_wrong;          // rank, chunk and element of the first difference
   double busbw_gbps = 0;            // bus bandwidth of the largest case; 0: not timed
   double predicted_busbw_gbps = 0;  // from measured pairs, latencies and cores; 0: unknown
-  // Whether links limit the call more than latencies and cores do.
+  // Whether links limit the call more than latencies and cores.
   bool held_by_links() const { return predicted_busbw_gbps >= 0.8 * link_busbw_gbps; }
   std::string limiting_link;      // "h3 rail 1 transmit"
   std::string wrong_host = {};    // host whose messages arrive corrupted, if the messages show it

@@ -134,8 +134,8 @@ class TcpEnd final : public FlowEnd {
     return listens();
   }
 
-  // Starts to connect from a port that label and stream select, so that hashes over ports choose
-  // another path; if that port is in use, from the label's next one. Returns an errno.
+  // Starts to connect from a source port that label and stream select, so that hashes choose
+  // another path; if the port is in use, from the label's next port. Returns an errno.
   int start_stream(Fd& fd, int stream, const std::string& address, std::uint16_t port) {
     for (int step = 0; order_.label > 0 && step < kPorts; step += kPortStep) {
       fd = bound_to(kFirstPort + (way_of(order_.label, stream) + step) % kPorts);
@@ -262,8 +262,8 @@ class TcpEnd final : public FlowEnd {
     read_tcp_info(fd, seen);
   }
 
-  // Reads the fraction of time so far for which the socket had nothing to send: the cost of the
-  // sender's waits for a core. The kernel counts in jiffies.
+  // Reads the fraction of time in which the socket had no data to send, due to the sender's waits
+  // for a core. The kernel counts in jiffies.
   void read_idle(const Fd& fd, EndSample& seen) const {
     tcp_info info{};
     socklen_t bytes = sizeof info;

@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t kRdmaMessage = 64 << 10, kRdmaPing = 64;
 constexpr double kRdmaTailSeconds = 2;
 constexpr int kRdmaBatch = 16;
-// Software devices use the cores of the ends to move bytes. While a message takes longer than on a
-// NIC, an end yields its core; if it takes far longer, the end sleeps.
+// Software devices use the ends' cores to move bytes. An end yields its core if a message takes
+// longer than on a NIC, and sleeps if it takes far longer.
 constexpr double kNicMessage_s = 20e-6, kSlowMessage_s = 400e-6, kLongestNap_s = 5e-3;
 constexpr double kQueued_s = 0.05;  // send time of the posted messages
 
@@ -140,7 +140,7 @@ class VerbsEnd final : public FlowEnd {
     }
   }
 
-  // Polls, then yields, then sleeps: the slower the answer, the likelier others need the core.
+  // Polls, then yields, then sleeps: during a slow answer, other threads may need the core.
   bool await(std::uint64_t turn, double until) {
     const double start = now_s();
     while (!link_->arrived(turn)) {
@@ -169,7 +169,7 @@ class VerbsEnd final : public FlowEnd {
     sample_.latency = times.summary();
   }
 
-  // Answers until no ping arrives for a while: a sender that is done simply stops.
+  // Answers until no ping arrives for a while: the sender sends no end mark.
   void echo() {
     for (std::uint64_t turn = 1; await(turn, now_s() + std::max(order_.seconds, 0.2)); ++turn) {
       link_->ping(turn);

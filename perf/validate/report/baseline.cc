@@ -157,7 +157,7 @@ std::vector<Drift> drift_since(const Baseline& baseline, const Report& report,
     const double off = worse_by(name, before, found->second);
     if (off > allowed || off < 1 / allowed) drift.push_back({name, before, found->second});
   }
-  // Degradations come before improvements.
+  // Order: degradations, then improvements.
   std::stable_sort(drift.begin(), drift.end(), [](const Drift& a, const Drift& b) {
     return worse_by(a.name, a.before, a.now) > worse_by(b.name, b.before, b.now);
   });

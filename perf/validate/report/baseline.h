@@ -27,13 +27,13 @@ Baseline baseline_of(const Report& report);
 // written.
 void write_baseline(const Baseline& baseline, const std::string& path);
 
-// Reads a baseline, or a report of --json. Throws Error naming the file and what is wrong with it.
+// Reads a baseline, or a report of --json. Throws Error naming the file and the problem.
 Baseline read_baseline(const std::string& path);
 
-// Numbers of the run outside the range that the policy's thresholds allow: rates below `warn_rate`
-// of the baseline's, latencies above `warn_latency` times the baseline's, and likewise for
-// improvements; the worst first. Numbers present in only one of the two are left out. Throws Error
-// if the baseline has other hosts, which it names, other rails or another transport.
+// Numbers of the run that differ from the baseline by more than the policy's thresholds: rates
+// below `warn_rate` of the baseline, latencies above `warn_latency` times the baseline, and
+// likewise for improvements; the worst first. Numbers present in only one of the two are left out.
+// Throws Error if the baseline has other hosts, which it names, other rails or another transport.
 std::vector<Drift> drift_since(const Baseline& baseline, const Report& report,
                                const std::string& path);
 

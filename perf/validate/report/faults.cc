@@ -102,7 +102,7 @@ std::string headline(const Report& report) {
     return limits.empty() ? "no fault found" : "no fault found; would have seen " + limits;
   }
   const std::vector<Fault> unknowns = unknowns_of(report);
-  return unknowns.empty() ? "no finding says why" : in_words(*unknowns[0].first);
+  return unknowns.empty() ? "no finding has the reason" : in_words(*unknowns[0].first);
 }
 
 }  // namespace weft::fabric

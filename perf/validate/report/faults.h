@@ -15,7 +15,7 @@ struct Fault {
   std::size_t places = 1;  // for an unknown: number of places
 };
 
-// Known findings of WARN and above, in the report's order, each with those that it explains,
+// Known findings of WARN and above, in the report's order, each with all findings that it explains,
 // directly or indirectly.
 std::vector<Fault> faults_of(const Report& report);
 

@@ -22,7 +22,7 @@ struct History {
 History read_history(const std::string& folder, std::size_t most = 1000);
 
 // A table of runs with verdicts and headlines, and one of the ports' rates in the latest runs.
-// Ports whose rates changed most come first; at most 20 of them without `verbose`.
+// Sorts ports by the change of their rates, largest first; at most 20 without `verbose`.
 std::string to_text(const History& history, const TextOptions& options);
 
 }  // namespace weft::fabric

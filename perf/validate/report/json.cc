@@ -44,7 +44,7 @@ ReportJson findings_json(const Report& report) {
   return list;
 }
 
-// By check: the number of places where it could be evaluated, and to which it applies.
+// By check: the number of places that were judged, and to which the check applies.
 ReportJson coverage_json(const Report& report) {
   auto all = ReportJson::object();
   for (const Coverage& row : report.judgement.coverage)

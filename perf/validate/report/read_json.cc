@@ -18,7 +18,7 @@ using Parsed = nlohmann::ordered_json;
 
 constexpr int kDeepest = 64;  // levels of nesting; a report has 8
 
-// Translates the words of weft.validate/2 to those of weft.validate/3.
+// Translates weft.validate/2 to weft.validate/3.
 void renew(Parsed& json) {
   if (!json.contains("findings") || !json["findings"].is_array()) return;
   for (Parsed& finding : json["findings"]) {

@@ -36,7 +36,7 @@ struct Report {
   std::string started;  // ISO 8601, UTC
   std::string version;
   double seconds = 0, budget_s = 0;
-  bool emulated = false;  // hosts share a kernel: rates are not those of a real fabric
+  bool emulated = false;  // hosts share a kernel: rates differ from a real fabric's
   bool simulated = false;
   std::string transport;     // transport of the probes: "tcp", "verbs"
   double declared_gbps = 0;  // rate of a rail, by --rail-gbps; 0: not declared
@@ -53,7 +53,7 @@ struct Report {
   Judgement judgement;
   std::vector<Drift> drift;
   std::string baseline;       // file; empty: none
-  std::string baseline_note;  // why the run was not stored, as text; empty: it was stored
+  std::string baseline_note;  // why the run was not stored, as text; empty: stored
   std::string failure;        // failure of the job, verbatim; empty: none
   Verdict verdict = Verdict::kUnknown;
 };
@@ -62,7 +62,7 @@ struct TextOptions {
   bool verbose = false, colour = false;
   int columns = 100;  // at least 40
 };
-// One screen of at most 40 lines: verdict, ordered causes, and what was covered and what was not.
+// One screen of at most 40 lines: verdict, ordered causes, and the coverage.
 std::string to_text(const Report& report, const TextOptions& options);
 // Numbers have five digits; unmeasured values are null. `samples`: includes all flows and causes.
 nlohmann::ordered_json to_json(const Report& report, bool samples = false);
@@ -73,12 +73,11 @@ std::string to_prometheus(const Report& report);  // textfile collector; absent 
 // replaced.
 std::string json_text(const Report& report, bool samples = false);
 
-// Reads what later runs and users need from an earlier run: verdict, findings, plan, policy, hosts
-// and ports. Accepts weft.validate/3 and /2. Throws Error naming the field that is missing or of
-// the wrong type.
+// Reads an earlier run's verdict, findings, plan, policy, hosts and ports. Accepts weft.validate/3
+// and /2. Throws Error naming the field that is missing or of the wrong type.
 Report report_from_json(const nlohmann::ordered_json& json);
 
-// Reads a file of --json. Throws Error naming the file and what is wrong with it.
+// Reads a file of --json. Throws Error naming the file and the problem.
 Report read_report(const std::string& path);
 
 // One line for people: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".

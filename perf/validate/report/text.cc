@@ -1,4 +1,4 @@
-// One screen for a terminal: the verdict, the ordered causes, and what was checked or not.
+// One screen for a terminal: the verdict, the ordered causes, and the coverage.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace {
 using Lines = std::vector<std::string>;
 
 constexpr std::size_t kScreenLines = 40;
-constexpr std::size_t kFaultLines = 8;  // of the first cause and the number of others
-constexpr double kMostReach = 1.2;  // of the bound from the pairs, in the line about collectives
+constexpr std::size_t kFaultLines = 8;  // of the first cause and the line that counts the others
+constexpr double kMostReach = 1.2;      // times the pairs' bound, in the collectives' line
 
 void append(Lines& to, Lines lines) {
   to.insert(to.end(), std::make_move_iterator(lines.begin()), std::make_move_iterator(lines.end()));

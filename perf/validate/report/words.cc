@@ -280,8 +280,8 @@ std::string left_out_in_words(const Report& report) {
   return text;
 }
 
-// Remedies: the registry's text names all possible reasons for a check's failure; these keep only
-// the reasons that a finding leaves open.
+// Remedies: the registry's text lists all possible reasons of a check's failure; these texts list
+// only the reasons possible for the finding.
 namespace {
 
 struct Remedy {

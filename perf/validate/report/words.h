@@ -1,5 +1,5 @@
-// Numbers, places and findings in words for users. All texts of a report use these; titles and
-// remedies come from the registry of checks.
+// Numbers, places and findings in words for users. All texts of a report use these; the registry of
+// checks has the titles and remedies.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ std::string interval_in_words(const Finding& finding, double confidence);
 std::string counted(std::size_t n, std::string_view noun);  // "1 host", "2 hosts"
 
 // Replaces control characters and invalid UTF-8 by '?', and line breaks and tabs by blanks. Names
-// and messages come from other hosts and may not be printed to a terminal as they are.
+// and messages are from other hosts and unsafe for a terminal.
 std::string printable(std::string_view text);
 
 std::string in_words(const Where& where);        // "h3 rail 1 (mlx5_1)", "h3 -> h5 on rail 1"

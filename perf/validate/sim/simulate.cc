@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kAllPaths = 32;  // most hosts for which a plan sends packets along every path
 
-// Faults that probes cannot show: only facts (duplicate addresses) or samples (waits for a core).
+// Faults that only facts (duplicate addresses) or waits for a core show, not probe results.
 bool silent(const SimFault& fault) {
   return fault.kind == FaultKind::kSlowCpu || fault.kind == FaultKind::kDuplicate;
 }
@@ -51,7 +51,7 @@ bool same_pair(const Cause& cause, Port one, Port other) {
   return (cause.port == one && cause.peer == other) || (cause.port == other && cause.peer == one);
 }
 
-// With two hosts only the path can be named, with its direction.
+// With two hosts, localization can name only the path and its direction.
 bool names_path_of_two(const Cause& cause, const SimFault& fault) {
   const bool rail = fault.place == FaultPlace::kHost || cause.port.rail == fault.port.rail;
   if (!rail) return false;
@@ -155,7 +155,7 @@ std::vector<SimFault> random_faults(const SimOptions& fabric, int count, std::ui
     if (fault.peer.host == fault.port.host && fault.place == FaultPlace::kPath) continue;
     if (fault.kind == FaultKind::kSwapped && fabric.rails < 2) continue;
     if (fault.kind == FaultKind::kBlackHole && fabric.hosts > kAllPaths) continue;
-    // A fault of a rail or leaf excludes others on its rail, any fault others on its hosts.
+    // A fault of a rail or leaf excludes more faults on its rail; any fault, more on its hosts.
     if (rails.contains(fault.port.rail) || hosts.contains(fault.port.host)) continue;
     const bool crowded = broad && !faults.empty();
     if (crowded && (fabric.rails == 1 || std::ranges::any_of(faults, [&](const SimFault& other) {

@@ -12,7 +12,7 @@ namespace weft::fabric {
 
 struct SimulateOptions {
   SimOptions fabric;      // with the caller's faults
-  int random_faults = 0;  // additional ones, drawn from fabric.seed
+  int random_faults = 0;  // additional faults, drawn from fabric.seed
   PlanOptions plan;
   Thresholds thresholds;
   EachMinute each_minute;  // during a soak

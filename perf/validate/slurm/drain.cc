@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Slurm stores a reason as one line, and scontrol takes a quoted word.
+// Slurm stores a reason as one line, and scontrol expects one quoted word.
 std::string on_one_line(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < ' ' || c == '"' || c == '\'' || c == '\\' || c == '\x7f')
@@ -55,7 +55,7 @@ std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, Certaint
   std::vector<Drain> drains;
   try {
     if (report.at("exit_code").get<int>() != 2) return drains;
-    for (const Json& finding : report.at("findings")) {  // the heaviest first
+    for (const Json& finding : report.at("findings")) {  // most severe first
       if (!is_of_a_node(finding, least)) continue;
       const std::string node = finding.at("where").at("host").get<std::string>();
       if (std::any_of(drains.begin(), drains.end(),
@@ -64,7 +64,7 @@ std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, Certaint
       drains.push_back({node, reason_of(finding)});
     }
   } catch (const nlohmann::json::exception& error) {
-    throw Error(fmt::format("the report lacks something: {}", error.what()));
+    throw Error(fmt::format("the report is incomplete: {}", error.what()));
   }
   return drains;
 }

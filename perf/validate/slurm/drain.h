@@ -17,7 +17,7 @@ struct Drain {
 
 // Nodes with a finding of FAIL or worse at the host or one of its ports, with at least the given
 // certainty; the most severe finding is the reason. Empty unless the verdict is CRITICAL: a starved
-// tester or an unknown drains no node, nor does a fault of a path, rail or switch. Throws Error if
+// tester, an unknown result, or a fault of a path, rail or switch drains no node. Throws Error if
 // the report is not of schema weft.validate/3 or /2.
 std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report,
                                   Certainty least = Certainty::kLikely);

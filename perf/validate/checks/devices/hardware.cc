@@ -24,7 +24,7 @@ double generation_of(const PortFacts& port) {
   return port.pcie_speed ? std::atof(port.pcie_speed->c_str()) : 0;
 }
 
-// A rail that other hosts have and this one lacks.
+// Reports each rail that one host lacks and other hosts have.
 Judged port_missing(const Check& check, const Observed& observed) {
   Judged all;
   for (const HostFacts& host : observed.facts.hosts)
@@ -46,7 +46,7 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
     return std::vector{make_unknown(check, at_port(host, port))};
   }
   const Where where = at_port(host, port);
-  // The maximum of card and slot together.
+  // The maximum that both card and slot support.
   const auto gts = [](const std::optional<std::string>& speed) {
     return speed ? std::atof(speed->c_str()) : 0;
   };
@@ -69,7 +69,7 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
   const bool narrower = port.pcie_width && most_width && *port.pcie_width < *most_width;
   if (trained_low && !narrower && rate > 0 && carried > rate &&
       generation_of(port) >= baseline_generation)
-    return std::vector<Finding>{};  // all slots have that generation, and it suffices
+    return std::vector<Finding>{};  // all slots have this generation, which suffices
   const auto describe = [](const std::optional<std::string>& speed, std::optional<int> width) {
     return fmt::format("{} x{}", speed.value_or("?"), width.value_or(0));
   };

@@ -1,5 +1,5 @@
-// Compares the lanes and rate of each link with those of similar ports: a cable with four lanes may
-// train with one or two, and a port at a lower speed than the other rails.
+// Compares the lanes and rate of each link with similar ports: a cable with four lanes may train
+// with one or two, and a port at a lower speed than the other rails.
 #include <algorithm>
 #include <map>
 

@@ -98,7 +98,7 @@ Judged pcie_settings(const Check& check, const Observed& observed) {
               std::to_string(kLeastReadRequest));
     if (!known) return std::nullopt;
     if (finding.text.empty()) return std::vector<Finding>{};
-    if (host.gpus == 0) finding.severity = Severity::kInfo;  // host memory traffic hardly suffers
+    if (host.gpus == 0) finding.severity = Severity::kInfo;  // hardly slows host memory traffic
     return std::vector{finding};
   });
 }
@@ -130,8 +130,8 @@ Judged rail_switch(const Check& check, const Observed& observed) {
   });
 }
 
-// Judges those readings of the host's GPUs that have one of these names ("gpu3.nvlinks_down" has
-// the name "nvlinks_down"). Each must be 0.
+// Judges the GPU readings with one of these names: "nvlinks_down" selects "gpu3.nvlinks_down". Each
+// must be 0.
 Judged gpus_of(const Check& check, const Observed& observed,
                std::span<const std::string_view> names) {
   return each_host(observed, [&](const HostFacts& host) -> Outcome {

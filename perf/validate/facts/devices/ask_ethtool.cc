@@ -37,7 +37,7 @@ int ethtool_family() {
   return family;
 }
 
-// Sends a request about an interface; `more` are the attributes after its name.
+// Sends a request about an interface; `more`: attributes after the interface's name.
 Bytes ask_about(const std::string& netdev, int command, std::uint32_t flags, const Bytes& more) {
   const int family = ethtool_family();
   if (family == 0) return {};
@@ -109,7 +109,7 @@ void take_cmis(std::span<const std::uint8_t> lower, std::span<const std::uint8_t
   if (word(lower, kTemperature) != 0) put("module.celsius", lower[kTemperature]);
   if (limited && word(limits, 0) != 0) put("module.celsius.most", limits[0]);
   if (monitors.size() < kPage) return;
-  unsigned least = 0;  // over the lanes that receive light: a module may have fewer than kLanes
+  unsigned least = 0;  // of all lanes with light: a module may have fewer than kLanes
   for (std::size_t lane = 0; lane < kLanes; ++lane)
     if (const unsigned power = word(monitors, kReceived + 2 * lane); power > 0)
       least = least == 0 ? power : std::min(least, power);

@@ -1,5 +1,5 @@
-// The state of NVIDIA GPUs from NVML, which is loaded if the machine has it, and the errors (Xid)
-// that the driver logged. Source: nvml.h of CUDA 12, "XID Errors" of NVIDIA's deployment guide.
+// Reads the state of NVIDIA GPUs from NVML, if installed, and the errors (Xid) that the driver
+// logged. Source: nvml.h of CUDA 12, "XID Errors" of NVIDIA's deployment guide.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -67,8 +67,8 @@ Gpu ask_gpu(void* nvml, Device device) {
   return gpu;
 }
 
-// Xids caused by hardware: memory, NVLink, a GPU that fell off the bus, its firmware. Other Xids
-// are caused by programs.
+// Xids caused by hardware: memory, NVLink, a GPU that fell off the bus, its firmware. Programs
+// cause the other Xids.
 std::uint64_t hardware_xids(const Sources& sources) {
   static constexpr std::array kHardware = {48, 61, 62, 64, 74, 79, 92, 94, 95, 119, 120, 140};
   std::uint64_t found = 0;
