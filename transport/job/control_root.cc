@@ -96,8 +96,8 @@ Plane::Shrunk RootPlane::shrink() {
     members.back().who = renumber(members.back().who, static_cast<Rank>(i));
   }
   auto next = std::make_unique<RootPlane>(spec, std::move(members));
-  // A rank without a door (too many open files) may announce one later; the other ranks announce
-  // theirs only once.
+  // A rank without a door (too many open files) may announce one later; other ranks announce their
+  // doors only once.
   {
     const Lock of_next(next->mutex_);  // uncontended: not shared yet
     for (std::size_t i = 1; i < survivors.size(); ++i) {
@@ -114,7 +114,7 @@ void RootPlane::leave() noexcept {
   const Lock lock(mutex_);
   left_ = true;
   if (gathering_) give_up_gather("rank 0 has left the job");
-  for (Peer& p : peers_)  // they wait for this rank to shrink
+  for (Peer& p : peers_)  // these ranks wait for this rank's shrink()
     if (p.shrinks) p.member.channel.send(wire::Type::kGoodbye, {});
 }
 

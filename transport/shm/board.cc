@@ -64,7 +64,7 @@ class ShmBoard final : public Board {
                const Head& head) noexcept override {
     BoardHalf* mine = half(me_, round);
     mine->sign = head.sign;
-    // Store word by word: `head` was just written so, and a wider load would stall on its store
+    // Copy word by word: `head` was just written by words, and wider loads would stall on store
     // forwarding.
     Head& kept = *head_at(mine);
     std::atomic_ref(kept.sign).store(head.sign, std::memory_order_relaxed);
@@ -81,7 +81,7 @@ class ShmBoard final : public Board {
     return theirs->data();
   }
   int collect(std::uint32_t round, std::uint64_t sign, const void** from) const noexcept override {
-    // All members have read the previous round, whose half is written next: fetch its line now.
+    // All members have read the previous round, and its half is written next: fetch its line now.
     prefetch_to_write(half(me_, round + 1));
     int other = -1;
     for (int i = static_cast<int>(firsts_.size()); i-- > 0;) {
@@ -132,7 +132,7 @@ std::uint64_t BoardParts::offer(std::byte* boards) noexcept {
   }
   const std::uint64_t part = std::uint64_t{++epochs_[number]} << 32 | number;
   BoardPart* at = part_at(boards, number);
-  // No member reads it now. Clear the rounds, so that those of the former use are not mistaken for
+  // No member reads the part now. Clear its rounds, so that old round numbers are not mistaken for
   // new ones.
   for (const std::uint32_t round : {0u, 1u})
     half_at(at, number, round)->round.store(0, std::memory_order_relaxed);

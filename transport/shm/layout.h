@@ -42,8 +42,8 @@ enum class Kind : std::uint8_t { kInline, kSlot, kMapped, kCma, kFragment };
 
 // One message in a ring. The sender publishes cell number c by writing `seq` = c + 1 last. If the
 // receiver still holds the cell's message of the lap before, as a view or unexpected, the sender
-// passes the cell over: it writes only `seq` = passed_over(c), and the message stays as it is. Once
-// the receiver has released that message, the sender may write the cell's next lap before the
+// passes the cell over: it writes only `seq` = passed_over(c), and does not change the message.
+// Once the receiver has released that message, the sender may write the cell's next lap before the
 // receiver has read passed_over(c): see was_passed_over().
 struct alignas(kLine) Cell {
   std::atomic<std::uint32_t> seq;

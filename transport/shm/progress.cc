@@ -32,8 +32,8 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
   return done_.hand_out(out);
 }
 
-// A message that waits for a slot delays the messages behind it, except staged ones: these have
-// their slots, and the first message may wait for one of these slots.
+// A message that waits for a slot delays the messages behind it, except staged messages: they have
+// slots already, and the first message may wait for one of these slots.
 void ShmTransport::send_backlog(Peer& p) noexcept {
   std::size_t left = 0;
   for (std::size_t i = 0; i < p.backlog.size(); ++i) {

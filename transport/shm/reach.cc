@@ -27,7 +27,7 @@ std::string why_not(const std::string& offer) {
   const int fd = ::open(offer.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   const int error = fd < 0 ? errno : 0;
   if (fd >= 0) ::close(fd);
-  // Not a refusal but this process's file limit, which the later mapping reports.
+  // This process's file limit is not a refusal; the later mapping reports it.
   if (error == 0 || error == EMFILE || error == ENFILE) return "";
   return std::strerror(error);
 }

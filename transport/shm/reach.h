@@ -11,17 +11,17 @@
 
 namespace weft::shm {
 
-// Returns, as one line, the path by which other ranks of the machine can map this process's memory,
-// or why it has none.
+// Returns one line: the path by which other ranks of the machine can map this process's memory, or
+// the reason why there is none.
 std::string memory_offer();
 
 // Tries the offers of the ranks `others`, all on this machine. Returns "" if all can be mapped,
 // otherwise a line with the ranks that cannot and the reason of the first.
 std::string refusals(std::span<const Rank> others, std::span<const std::string> offers);
 
-// Returns for each rank the lowest rank of its group, in which all can map each other's memory.
-// said[r] is refusals() of rank r; machine[r] is equal for ranks of one machine. Throws Error on a
-// malformed line.
+// Returns for each rank the lowest rank of its group. The ranks of a group can map each other's
+// memory. said[r] is refusals() of rank r; machine[r] is equal for ranks of one machine. Throws
+// Error on a malformed line.
 std::vector<Rank> memory_groups(std::span<const std::string> machine,
                                 std::span<const std::string> said);
 

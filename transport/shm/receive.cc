@@ -34,7 +34,7 @@ T once(const T& word) noexcept {
 
 }  // namespace
 
-// Whether the arrived message is the one that the receive expects.
+// Checks whether the arrived message matches the receive.
 Code ShmTransport::agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
                          std::size_t bytes) noexcept {
   if (bytes == t.bytes && sign == (t.head ? t.head->sign : 0)) [[likely]]
@@ -62,7 +62,7 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
   p.matching.post(receive);
 }
 
-// Completes a receive from a message that was copied out earlier; true when it is complete.
+// Copies a message that was copied out earlier to its receive; true if the receive is complete.
 bool ShmTransport::take_spilled(Peer& p, Receive& receive, Unexpected& early) noexcept {
   const Transfer& t = receive.transfer;
   Completion done{.id = t.id, .code = early.kept.code, .crc = early.head.crc};
@@ -107,7 +107,7 @@ void ShmTransport::drain(Peer& p, bool patient) noexcept {
       ++p.seen;
       continue;
     }
-    // Leave a peer that is too far ahead without free cells until receives are posted.
+    // A peer that is too far ahead gets no free cells until receives are posted.
     if (p.matching.far_ahead(unexpected_most_)) [[unlikely]]
       return;
     take_over(member_of_[p.rank], me_);
@@ -153,8 +153,9 @@ void ShmTransport::breaks(Peer& p, std::string why) noexcept {
   p.broken = true;
 }
 
-// Takes the message in a cell. False if it would have to be copied out and the caller is `patient`:
-// it returns completions first, after which its user may post the matching receive.
+// Takes the message in a cell. False if the message would have to be copied out and the caller is
+// `patient`: the caller then first returns completions, after which the user may post the matching
+// receive.
 bool ShmTransport::arrive(Peer& p, const Message& m, std::uint32_t cell, bool patient) noexcept {
   if (Receive* const found = p.matching.find(m.tag)) {
     if (m.kind == Kind::kFragment && found->transfer.kind != Transfer::Kind::kView) {
@@ -320,8 +321,8 @@ bool ShmTransport::release(std::uint64_t token) noexcept {
 }
 
 // Receivers together never hold all slots of a class, as views or as unexpected messages, since the
-// sender may need one to send what they wait for. Beyond a receiver's share the bytes are copied
-// out at once. A short message may lie in a longer slot, so the slot's own class counts.
+// sender may need a slot for the message that they wait for. Beyond a receiver's share the bytes
+// are copied out at once. A short message may lie in a longer slot, so the slot's own class counts.
 bool ShmTransport::keep(Peer& p, const Message& m, std::uint32_t cell) noexcept {
   std::uint8_t& kept = p.kept.cells[cell % kRing];
   if (kept) return true;

@@ -30,7 +30,7 @@ void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
     Waiting w{.transfer = t};
     if (!p.backlog.empty() || !try_send(p, w)) {
       if (p.backlog.empty()) waiting_.push_back(p.rank);
-      // unstage() may be called before the message is sent
+      // unstage() may be called before the message is sent.
       if ((w.held = slot_at(t.data)) >= 0) ++slot_refs_[static_cast<std::size_t>(w.held)];
       p.backlog.push_back(w);
     }
@@ -56,7 +56,7 @@ Cell* ShmTransport::next_cell(Peer& p) noexcept {
   return nullptr;
 }
 
-// Does not use the next cell in this lap. Its last message has been read, and may be held.
+// Skips the next cell in this lap: the receiver has read its last message, and may hold it.
 void ShmTransport::pass_over(Peer& p) noexcept {
   p.out[p.sent % kRing].seq.store(passed_over(p.sent), std::memory_order_release);
   ++p.sent;
@@ -84,14 +84,14 @@ void ShmTransport::publish(Peer& p, Cell* cell, const Transfer& t, const Sent& s
   p.log[p.sent % kRing] = sent;
   cell->tag = t.tag;
   cell->sign = t.head ? t.head->sign : 0;
-  // As long as both ranks agree, no other rank reads that line, so it stays in this core's cache.
+  // As long as both signs agree, no other rank reads that line, so it stays in this core's cache.
   if (t.head) p.heads_out[p.sent % kRing] = *t.head;
   cell->revoked.store(0, std::memory_order_relaxed);
   hand_on(me_, member_of_[p.rank]);
   cell->seq.store(++p.sent, std::memory_order_release);
 }
 
-// Sends as much of the message as fits; true if all of it.
+// Sends the part of the message that fits; true if all of it is sent.
 bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
   const Transfer& t = w.transfer;
   Cell* cell = next_cell(p);

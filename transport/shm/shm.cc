@@ -22,9 +22,9 @@ namespace {
 
 const std::uint64_t probe_word = kProbe;
 
-// Cross-memory attach is for messages above the largest slot. Collectives' slices are smaller: for
-// them a slot that stays in cache is three times as fast as the kernel's copy, which pins pages one
-// by one (1 MiB all-reduce, 2 ranks: 38 us against 114 us; docs/benchmarks).
+// Cross-memory attach is for messages above the largest slot. For collectives' slices, which are
+// shorter, a slot that stays in cache is three times as fast as the kernel's copy, which pins pages
+// one by one (1 MiB all-reduce, 2 ranks: 38 us against 114 us; docs/benchmarks).
 constexpr std::size_t kCmaMin = kMaxSlot + 1;
 
 std::string copy_mode() {
@@ -84,7 +84,7 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
     broken = error.what();
   }
   const auto hellos = job.all_gather_in_group(std::to_string(members.front()), mine);
-  // Whether all members can attach to each other: senders choose, and receivers must be able to.
+  // Whether all members can attach to each other: senders choose, and every receiver must comply.
   const auto verdicts = exchange(job, topology, [&] {
     if (!broken.empty()) throw Error(broken);
     for (const Rank r : members)

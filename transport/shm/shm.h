@@ -16,8 +16,9 @@
 
 namespace weft {
 
-// Up to this many members of a machine map each other's memory at setup, so that all see an error
-// at the start; beyond it, a peer's memory is mapped at the first message to or from the peer.
+// Up to this number of members on a machine, members map each other's memory at setup, so that
+// errors appear at the start. With more members, a peer's memory is mapped at the first message to
+// or from the peer.
 namespace shm {
 inline constexpr std::size_t kMappedAtOnce = 64;
 }

@@ -4,9 +4,9 @@
 //   post -> [core of the sender] -> tx port -> latency -> [uplink of the leaf] -> [spine] ->
 //   [downlink of the other leaf] -> rx port -> [core of the receiver] -> completion
 //
-// The fabric reads a message's bytes as late as the sender must leave them unchanged, and writes
-// them as late as the receiver must not read them: an engine that accesses its buffers too early
-// gets wrong data.
+// The fabric reads a message's bytes at the last time at which the sender must not change them, and
+// writes them at the last time at which the receiver must not read them. An engine that accesses
+// its buffers too early gets wrong data.
 #include <fmt/format.h>
 
 #include <algorithm>
