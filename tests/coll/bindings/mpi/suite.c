@@ -1,8 +1,8 @@
 /* An MPI program that compares each collective with the same call under its PMPI name: with
    libweft_mpi.so, MPI_X is weft's function and PMPI_X is MPI's. The program does not use weft.
    Values are small whole numbers, whose sums are exact, so both results must have equal bytes;
-   `rounds` uses other values. Prints "right: N comparisons", or the calls that differ; then the exit
-   code is 1. */
+   `rounds` uses other values. Prints "right: N comparisons", or the calls that differ; then the
+   exit code is 1. */
 #include <math.h>
 #include <mpi.h>
 #include <stdint.h>
