@@ -50,7 +50,7 @@ inline CallDescriptor numbered(CallDescriptor call, std::uint64_t sequence) {
   return call;
 }
 
-// Whether each block's size is known to two ranks only, its sender and its receiver.
+// Whether only two ranks know a block's size: its sender and its receiver.
 constexpr bool by_pairs(const CallDescriptor& c) {
   return c.is_vector && c.collective == Collective::kAllToAll;
 }

@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// How much of a buffer a collective uses: nothing (the pointer is ignored); the rank's own block,
-// or the whole message of a collective without blocks; a block of every rank.
+// How much of a buffer a collective uses. kNothing: the pointer is ignored. kOne: the rank's own
+// block or, without blocks, the whole message. kAll: a block of every rank.
 enum class Part : std::uint8_t { kNothing, kOne, kAll };
 
 constexpr std::size_t blocks_in(Part e, std::size_t nranks) {

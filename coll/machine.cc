@@ -30,7 +30,7 @@ Machine cpu() {
 }
 
 // A GPU per rank, with a rail of its own. The GPUs themselves reduce and copy, at 1000 GB/s and
-// more, and no core is charged for that. Latencies and 0.3 us of a core are assumed, as in
+// more, which costs no core time. Latencies and 0.3 us of a core are assumed, as in
 // docs/performance.md.
 Machine with_gpus(const char* name) {
   Machine m;

@@ -116,7 +116,7 @@ constexpr bool rooted(Collective c) {
   return c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather ||
          c == Collective::kScatter;
 }
-// Whether a buffer of the collective consists of one block per rank.
+// Whether a buffer of the collective has one block per rank.
 constexpr bool by_blocks(Collective c) {
   return c == Collective::kAllGather || c == Collective::kReduceScatter ||
          c == Collective::kGather || c == Collective::kScatter || c == Collective::kAllToAll;

@@ -1,6 +1,6 @@
 # How CTest, the sanitizers and `./weft test --quick` treat a test.
 
-# Sets `var` to what follows "// key:" in a source, as a list. It may follow a sentence.
+# Sets `var` to the text after "// key:" in a source, as a list. The key may follow a sentence.
 function(weft_comment var source key)
   file(STRINGS ${source} line REGEX "^//( .*[.])? ${key}: [^:]+$" LIMIT_COUNT 1)
   string(REGEX REPLACE "^//( .*[.])? ${key}: *" "" line "${line}")
@@ -9,19 +9,20 @@ function(weft_comment var source key)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
 endfunction()
 
-# CTest ends what hangs after a time. Code with sanitizers, at -O0, takes several times as long.
+# CTest ends tests that hang after a time limit. Code with sanitizers, at -O0, takes several times
+# as long.
 set(weft_patience 1)
 if(WEFT_SANITIZE)
   set(weft_patience 4)
 endif()
 
 # Sets `var` to the CTest properties of a test with these labels. CTest's parallel level counts
-# quarters of a core. A test takes one core: what one thread computes does, and processes that wait
-# for each other leave about as much to a second test. Where they wait for deadlines, half a
-# core is enough. No test takes the whole machine: it would wait until all others have ended. The
-# lab, the guest and the GPU are there once. COST decides what begins first: what takes longest, then
-# what waits, so that short tests fill the cores to the end. CTest knows no times in a clean clone,
-# and COST wins over the times of earlier runs.
+# quarters of a core. A test counts as one core: a thread that computes uses one, and processes
+# that wait for each other leave about one core to a second test. Processes that wait for deadlines
+# count as half a core. No test reserves the whole machine, since it would wait until all others
+# have ended. The lab, the guest and the GPU exist once. COST determines the order of starts: first
+# the longest tests, then tests that wait, so that short tests fill the cores at the end. CTest has
+# no times in a clean clone, and COST overrides the times of earlier runs.
 function(weft_test_properties var)
   math(EXPR timeout "300 * ${weft_patience}")
   set(processors 4)
@@ -51,11 +52,12 @@ function(weft_test_properties var)
   set(${var} ${properties} PARENT_SCOPE)
 endfunction()
 
-# What the sanitizers run. Sets `var` to `short` for what `./weft test --sanitize` runs in this build,
-# `long` for what only --all runs, `no` for the rest, and to nothing in a build without a sanitizer.
-# AddressSanitizer takes what is fast: all code, one process. ThreadSanitizer takes what has threads,
-# which is in coll and transport, and no program of another folder. No sanitizer sees a lab or a GPU.
-# The programs of the short ones are the target weft_sanitized, those of both weft_sanitized_long.
+# Selects the tests of the sanitizers. Sets `var` to `short` for tests that `./weft test
+# --sanitize` runs in this build, `long` for tests that only --all runs, `no` for other tests, and
+# to nothing in a build without a sanitizer. AddressSanitizer runs fast tests: all code, one
+# process. ThreadSanitizer runs tests with threads, which are in coll and transport, and no program
+# of another folder. No sanitizer runs a lab or a GPU test. The target weft_sanitized contains the
+# programs of the short tests, weft_sanitized_long those of both.
 function(weft_sanitizer_tier var folder comment)
   set(tier long)
   if(NOT WEFT_SANITIZE)

@@ -1,15 +1,16 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# The tests, for `./weft test`: `weft` sources this file, which uses its functions. tests/properties.cmake
-# says which tests there are, and which of them the sanitizers run.
+# The tests, for `./weft test`: `weft` sources this file, which uses its functions.
+# tests/properties.cmake selects the tests, and those that the sanitizers run.
 
-# PyTorch, for tests/torch: in an environment of its own, outside of the tree. What fails here skips
-# a test.
+# PyTorch, for tests/torch: in a separate environment, outside of the tree. A failure here skips a
+# test.
 set_up_torch() {
   local folder=${XDG_CACHE_HOME:-$HOME/.cache}/weft/torch log=$root/build/torch.log
   [[ ! -x $folder/bin/python ]] || ! "$folder/bin/python" -c 'import torch' 2>/dev/null || return 0
   say "installing PyTorch in $folder (log: $log)"
   local few=(filelock typing-extensions sympy networkx jinja2 fsspec numpy expecttest hypothesis)
-  # Only the parts of it that the CPU needs; the libraries of a CUDA toolkit are taken from the machine.
+  # Only the parts of PyTorch that the CPU needs; the libraries of a CUDA toolkit are taken from
+  # the machine.
   if ! {
     python3 -m venv "$folder" &&
       "$folder/bin/pip" install --no-deps torch==2.15.0 nvidia-cufile nvidia-cusparselt-cu13==0.8.1 \

@@ -1,5 +1,5 @@
-// Datagrams between ranks along a rail, beside its transport. With them Rails (rails/rails.h) asks
-// whether a rail is alive, and the two ends of a pair agree on what to do when the rail is dead.
+// Datagrams between ranks along a rail, in addition to its transport. Rails (rails/rails.h) uses
+// them to probe rails, and to agree with a peer on recovery when a rail has failed.
 //
 // A datagram may be lost, late, repeated or out of order, but its bytes and its sender are genuine.
 // No call waits. One thread uses the channel at a time.
@@ -32,8 +32,8 @@ class DatagramChannel {
     return duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count();
   }
   virtual void send(Rank to, int rail, std::string_view bytes) noexcept = 0;
-  virtual bool receive(Datagram& datagram) noexcept = 0;  // false: no datagram waits
-  // True when this host's device of the rail has a link, or when that is unknown.
+  virtual bool receive(Datagram& datagram) noexcept = 0;  // false: no datagram is queued
+  // True if this host's device of the rail has a link, or if the link state is unknown.
   virtual bool link_up(int rail) noexcept = 0;
   // Asks a simulated clock to poll again within `us`. Real jobs poll anyway and ignore the call.
   virtual void wake_in(std::int64_t us) noexcept { (void)us; }

@@ -1,5 +1,5 @@
 // A transport that forwards every call and offer to an inner transport. Derived classes override
-// the calls that they watch or change. GPU memory is not forwarded, since the derived class may
+// the calls that they observe or change. GPU memory is not forwarded, since the derived class may
 // access the bytes of a message.
 #pragma once
 

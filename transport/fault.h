@@ -1,4 +1,4 @@
-// A transport that injects faults: for tests, and to show integrity mode and hang diagnosis.
+// A transport that injects faults, for tests and demonstrations of integrity mode and diagnosis.
 //
 // WEFT_FAULT=flip:rank=3,nth=100 on all ranks changes one bit of the 100th message that rank 3
 // receives; with rail=1 only messages over rail 1 count.

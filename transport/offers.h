@@ -24,11 +24,11 @@ class Board {
   // the caller must have read every member's message of round r - 1 before it publishes r + 1.
   virtual void publish(std::uint32_t round, const void* data, std::size_t bytes,
                        const Head& head) noexcept = 0;
-  // Returns the member's message of the round, nullptr if it is not published yet.
+  // Returns the member's message of the round; nullptr if it is not published yet.
   virtual const void* read(int member, std::uint32_t round) const noexcept = 0;
   // Stores the address of every member's message in `from`; all must be published. Returns the
-  // first member whose head has a sign other than `sign`, -1 when all agree. Skips this rank's own
-  // message, whose cache line may have moved to other members' caches.
+  // first member whose head has a sign other than `sign`; -1 if there is none. Skips this rank's
+  // own message, whose cache line may have moved to other members' caches.
   virtual int collect(std::uint32_t round, std::uint64_t sign,
                       const void** from) const noexcept = 0;
   // Returns the head of a published message.
@@ -56,7 +56,7 @@ class Boards {
   ~Boards() = default;
 };
 
-// Lends received messages where they landed (Transfer::Kind::kView).
+// Lends received messages in place (Transfer::Kind::kView).
 class Views {
  public:
   // Releases a view; the peer may write to the memory from then on. Returns false if the peer
@@ -75,8 +75,8 @@ class Views {
   ~Views() = default;
 };
 
-// Lends memory of the transport, in which the caller produces a result that peers then read in
-// place: the memory is the `data` of one or more kSend.
+// Lends memory of the transport. The caller writes a result to it and posts it as the `data` of one
+// or more kSend, and peers read it in place.
 class Staging {
  public:
   // Returns nullptr if the transport has no such memory now.
@@ -113,8 +113,8 @@ class DeviceMemory {
   // True if the NIC accesses this GPU memory directly (GPUDirect) and no software accesses the
   // bytes. May register the memory, for repeated use.
   virtual bool reaches_gpu(void* data, std::size_t bytes) noexcept = 0;
-  // No further transfer uses the buffer with this serial number (UserBuffer): its registration may
-  // end.
+  // Announces that no further transfer uses the buffer with this serial number (UserBuffer), so its
+  // registration may end.
   virtual void end_buffer(std::uint64_t serial) noexcept = 0;
 
  protected:

@@ -16,7 +16,7 @@
 
 namespace weft {
 
-// A description sent with a message, to check that both ends mean the same message
+// A description sent with a message, to check that both ends refer to the same message
 // (Transfer::head). Transports compare `sign` and do not interpret the rest.
 struct Head {
   std::uint64_t sign = 0;       // equal at both ends of a matching message; 0: only `crc` counts
@@ -40,13 +40,13 @@ struct Transfer {
   enum class Kind : std::uint8_t {
     kSend,  // completes when `data` may be written again
     kRecv,  // completes when the bytes are at `data`
-    kView,  // a receive that lends the caller the bytes where they landed, read-only, until
+    kView,  // a receive that lends the caller the bytes in place, read-only, until
             // Views::release(); only where views() is not null
   };
   Kind kind = Kind::kSend;
   bool buffered = false;   // kSend: the send completes even if the peer never releases its view;
-                           // the transport copies `data` where it would have lent it
-  bool streaming = false;  // the destination is not read soon: non-temporal stores may pay
+                           // the transport copies `data` instead of lending it
+  bool streaming = false;  // the destination is not read soon: non-temporal stores may be faster
   // If caps().checks. summed, kSend: `crc` already is the crc32c of the bytes. by_reader, kView:
   // the caller computes the crc32c of the bytes it reads and calls Views::verify().
   bool summed = false, by_reader = false;
@@ -55,9 +55,9 @@ struct Transfer {
   bool on_device = false;
   bool repeat : 1 = false;    // the message was sent before and arrived changed
                               // (integrity/checked.h)
-  bool standing : 1 = false;  // kRecv: of a layer's own, posted ahead of need: nobody waits for it
-  // At both ends: the caller has divided its bytes between rails, so the message stays on its rail
-  // while that works (rails/rails.h).
+  bool standing : 1 = false;  // kRecv: posted by a layer in advance; no task waits for it
+  // At both ends: the caller has divided its bytes between rails, so the message uses its own rail
+  // while that rail works (rails/rails.h).
   bool own_rail : 1 = false;
   bool sums = false;  // at both ends: the head has the crc32c of the bytes, and must be sent
   std::uint32_t crc = 0;
@@ -68,8 +68,8 @@ struct Transfer {
   std::uint64_t id = 0;   // returned in the Completion; unique among unfinished transfers
   // The head that the sender sends and the receiver expects; null at both ends or at none. It must
   // not change until the transfer is over. If the signs differ the receive ends with kMismatch,
-  // regardless of the sizes; disputed() returns the sender's head. ucx sends a long message without
-  // it, unless `sums`.
+  // regardless of the sizes; disputed() returns the sender's head. ucx sends long messages without
+  // a head, unless `sums`.
   const Head* head = nullptr;
   // Null, or the buffer that contains `data`; a decorator that copies `data` may pass on data
   // outside of it. It must not change until the transfer is over.
@@ -78,7 +78,7 @@ struct Transfer {
 
 struct Completion {
   std::uint64_t id = 0;
-  Code code = Code::kOk;       // not kOk: the transfer failed, and cause(peer) tells why
+  Code code = Code::kOk;       // not kOk: the transfer failed, and cause(peer) returns the reason
   std::int8_t rail = -1;       // the rail that carried the message, if there are several
   std::uint32_t crc = 0;       // receive: Head::crc of the message; 0: it has no head
   const void* view = nullptr;  // kView: the bytes
@@ -106,8 +106,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Starts every transfer. The call itself never fails: a transfer that cannot work completes with
-  // an error code. Matching does not depend on the order of posting.
+  // Starts every transfer. The call itself never fails: an invalid transfer completes with an error
+  // code. Matching does not depend on the order of posting.
   virtual void post(std::span<const Transfer> transfers) noexcept = 0;
 
   // Makes progress, writes up to out.size() completions and returns their number.
@@ -124,7 +124,7 @@ class Transport {
   virtual Caps caps() const = 0;
 
   // Returns a number that changes when bytes leave or arrive, also in the middle of a message;
-  // nullopt if the transport cannot tell. May enter the kernel: for use only while no transfer
+  // nullopt if the transport does not know. May enter the kernel: for use only while no transfer
   // completes.
   virtual std::optional<std::uint64_t> moved_bytes() const noexcept { return std::nullopt; }
 

@@ -19,7 +19,7 @@ namespace weft {
 namespace {
 
 constexpr int kShort = 9, kLong = 3;            // round trips
-constexpr std::size_t kLongBytes = 256u << 10;  // long enough for the rate, short on a slow link
+constexpr std::size_t kLongBytes = 256u << 10;  // measures the rate, and is quick on a slow link
 constexpr double kSocketWork = 0.4;             // share of a short message's time at either end
 
 using Clock = std::chrono::steady_clock;
@@ -51,7 +51,7 @@ Status ping_pong(Core& core, GroupState& world, Rank peer, std::byte* data, std:
   return {};
 }
 
-// 2k and 2k + 1 are partners; the last of an odd number has none.
+// Numbers 2k and 2k + 1 are partners; with an odd n, the last number has no partner.
 int partner(int i, int n) { return (i ^ 1) < n ? i ^ 1 : -1; }
 
 double median_of(std::vector<double> v, double otherwise) {
@@ -81,8 +81,8 @@ Status calibrate(Core& core, GroupState& world) {
   const double declared = declared_rail_gbps(core.options.rail_gbps);
   std::vector<std::byte> data(kLongBytes);
 
-  // Latency (us) and us per byte of the host, then of a rail; 0: not measured by this rank. The
-  // last: oversubscription.
+  // Latency (us) and us per byte within the host, the same two figures of a rail, and the
+  // oversubscription. 0: not measured by this rank.
   std::array<double, 5> mine{};
   mine[4] = core.oversubscription;
   const auto measure = [&](Rank peer, double* into, bool rate_known) -> Status {
@@ -106,7 +106,7 @@ Status calibrate(Core& core, GroupState& world) {
       if (Status s = measure(there[local], &mine[2], declared > 0); !s.ok()) return s;
   }
 
-  // Rank 0 computes the medians, so that only it needs the figures of all ranks.
+  // Rank 0 computes the medians, so that only it receives the figures of all ranks.
   std::array<double, 5> middle{};  // 0: measured by no rank
   const auto bytes_of = [](const std::array<double, 5>& numbers) {
     return std::string(reinterpret_cast<const char*>(numbers.data()), sizeof numbers);

@@ -40,12 +40,12 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
     std::memcpy(to, from, count * element);
 }
 
-// Every kLookEvery-th blocking call of a communicator checks whether the job has failed: otherwise
+// Every kLookEvery-th blocking call of a communicator checks whether the job has failed: other
 // calls check only while they wait, and small calls may never wait.
 constexpr std::uint64_t kLookEvery = 64;
 
-// Polls of the board by an asynchronous call before it becomes a task: cheaper than making the task
-// and its Request.
+// An asynchronous call polls the board this many times before it becomes a task: polls cost less
+// than a task and its Request.
 constexpr int kPollsAtStart = 64;
 
 // A collective that is about to begin.
@@ -94,8 +94,8 @@ bool repeats(const Prepared& last, const Call& call, Rank root, bool& in_place) 
   return one_buffer || in_place || in >= out + last.out_bytes || out >= in + last.in_bytes;
 }
 
-// As pass_checks(), but a call that repeats the last one skips the checks. Other calls are checked,
-// and offered, with the mutex unlocked.
+// Like pass_checks(), but skips the checks of a call that repeats the last one. Checks and offers
+// other calls with the mutex unlocked.
 bool begins_on_host(Beginning& b, CoreLock& lock) {
   const PreparedRef& last = b.group.prepared_for(b.collective, b.root);
   if (last && repeats(*last, b.call, b.root, b.in_place) && !device()) [[likely]]
@@ -106,13 +106,13 @@ bool begins_on_host(Beginning& b, CoreLock& lock) {
 }
 
 // The fast path of a call: publishes this rank's message, polls for the members' messages and
-// computes the result. Returns null, or a task if the polls were in vain; asynchronous calls, and
-// calls with fewer cores than ranks, poll only a little.
+// computes the result. Returns null, or a task if messages are still missing. Asynchronous calls,
+// and calls with fewer cores than ranks, poll only briefly.
 Task* run_on_board(Core& core, const Beginning& b, const PreparedRef& p, std::uint64_t number,
                    std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held) {
   GroupState& g = b.group;
   publish_on_board(g, b.collective, b.call, b.root);
-  // After publishing, so that peers see the message sooner.
+  // Recorded after publishing, so that peers see the message sooner.
   const std::uint64_t record = core.telemetry->begin(g, *p, number);
   const auto finished = [&] {
     if (!board_ready(g) || !board_finish(g, b.collective, b.call, b.root).done()) return false;
@@ -261,7 +261,7 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
     on_host = begins_on_host(b, lock);
     if (on_host) b.task = begin(core, b, &lock);
     if (!on_host) [[unlikely]] {
-      // A lane has taken the call, or it is over.
+      // A lane runs the call, or the call is over.
     } else if (b.task) {
       b.status = core.waiting.wait(b.task, lock, give_way);
     } else {
@@ -310,7 +310,7 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   adapt(c, call);
   Core& core = *state_->core;
   Beginning b{*state_, c, call, root, false, any_algorithm_};
-  // A lane's call is checked already, and its Compute resolves the buffers.
+  // A lane passes calls that are already checked; its Compute resolves the buffers.
   {
     CoreLock lock(core.mutex);
     core.waiting.come_by();

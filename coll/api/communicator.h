@@ -36,7 +36,7 @@ struct WorldOptions {
   // and "verbs" use that transport for every pair of ranks; shm then needs all ranks on one
   // machine.
   std::string transport = "auto";
-  // Every collective that has an algorithm with this name uses it if it works for the
+  // Collectives use the algorithm with this name where they have one that works for the
   // communicator's ranks; "auto" chooses. Communicator::set_algorithm() overrides the option. The
   // same on every rank. The World's constructor throws Error if no collective has such an
   // algorithm.
@@ -141,7 +141,7 @@ class Request {
   // that detects its end, without any lock. `call` may use weft, but must neither throw nor destroy
   // the World. Several callbacks run in the order of registration.
   void on_done(std::function<void(const Status&)> call);
-  // For a receive whose message may never arrive: it has no deadline, and if nothing else is under
+  // For a receive whose message may never arrive: it has no deadline. If no other task is under
   // way, the end of the World, or of a peer, is not a failure. Has no effect on a task that is
   // over.
   void set_patient();
@@ -256,12 +256,12 @@ class Communicator {
   Request send_async(const void* data, std::size_t count, DType type, Rank to);
   Request recv_async(void* data, std::size_t count, DType type, Rank from);
 
-  // Returns this communicator in the order of a CUDA stream (a cudaStream_t; nullptr is the default
-  // stream): a call starts after the work that is on the stream, later work on the stream waits for
-  // the call, and the call returns once it is enqueued. Buffers may be device or host memory. The
-  // returned status covers the arguments only; later calls return a failure, and the Request of an
-  // _async call completes with its task. A graph may capture calls, with the exceptions in
-  // docs/gpu.md. Throws Error without a GPU.
+  // Returns this communicator with its calls ordered by a CUDA stream (a cudaStream_t; nullptr is
+  // the default stream): a call starts after the work that is on the stream, later work on the
+  // stream waits for the call, and the call returns once it is enqueued. Buffers may be device or
+  // host memory. The returned status covers the arguments only; later calls return a failure, and
+  // the Request of an _async call completes with its task. A graph may capture calls, with the
+  // exceptions in docs/gpu.md. Throws Error without a GPU.
   Communicator on(void* stream) const;
 
   // Returns this communicator with compressed all_reduce, reduce_scatter and all_gather: values are

@@ -36,7 +36,7 @@ bool all_ports_are_up(const Topology& topology) {
   return true;
 }
 
-// How long a failure takes to reach all live ranks.
+// The time that a failure takes to reach all live ranks.
 constexpr std::chrono::milliseconds kHeard{30};
 
 // Practically infinite, but multiples of it still fit in nanoseconds.
@@ -223,7 +223,7 @@ void Core::close() noexcept {
   }
   leaving->report(give_up, {Scope::Ends::kRank, leaving->rank()});
   std::this_thread::sleep_until(close_at);
-  // After end_groups(): a callback on these threads may have waited for tasks that it ended.
+  // After end_groups(): callbacks on these threads may have waited for the tasks it ended.
   waiting.stop_serving();
   waiting.stop_calling();
   {
@@ -231,14 +231,14 @@ void Core::close() noexcept {
     if (learnt_times.size() > 0) save_profile(profile_file, learnt_times);
   }
   telemetry->leaving();
-  // Leave together: this rank's last messages may still be in its own memory or sockets.
+  // All ranks leave together: a rank's last messages may still be in its memory or sockets.
   try {
     if (together) {
       waiting.settle_rails(*leaving, [&] {
         telemetry->align_clocks();
         leaving->all_gather("");
       });
-      // Otherwise a rank that still polls would see its rails fail when the first rank leaves.
+      // Without it, a polling rank would see its rails fail when the first rank leaves.
       if (links.rails) leaving->all_gather("");
     }
   } catch (const std::exception& e) {

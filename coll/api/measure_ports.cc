@@ -44,7 +44,7 @@ double nominal(const Topology& t, const std::vector<std::vector<Rank>>& rails, i
   return of_rail;
 }
 
-// The bytes of one message: enough that a rank that waits for a core does not make its port look
+// Bytes of one message: with short messages, a rank's waits for a core would make its port look
 // slow.
 std::size_t bytes_of(const Core& core) {
   const double us = kExchangeUs * core.oversubscription;
@@ -124,7 +124,7 @@ std::string World::measure_slow_ports() {
     double rate = 0;
     exchange(core, *all.state_, rank_at(i + distance), from, out, in, rate).check();
     const CoreLock lock(core.mutex);
-    if (core.links.rails && !core.links.rails->up(from, rail)) return;  // it used another rail
+    if (core.links.rails && !core.links.rails->up(from, rail)) return;  // another rail carried it
     rates.saw(t.host(rank()), rail, false, rate);
     rates.saw(t.host(from), rail, true, rate);
   };

@@ -25,7 +25,7 @@ struct Wish {
   std::int64_t id = 0;     // this rank's next free id, not yet truncated to id_bits
   std::int64_t board = 0;  // this rank's part of a board
 };
-constexpr std::int64_t kWrong = -2;  // a color: that rank's arguments are invalid
+constexpr std::int64_t kWrong = -2;  // a color: the rank's arguments are invalid
 constexpr std::size_t kWords = sizeof(Wish) / sizeof(std::int64_t);
 
 // Threads that make communicators of two parents concurrently may propose the same id; they retry
@@ -50,7 +50,7 @@ class Making {
       boards->withdraw(static_cast<std::uint64_t>(mine_.board));
   }
 
-  // False: an id was taken, try again.
+  // False: an id was in use; the caller tries again.
   bool agree(int attempt) {
     {
       const CoreLock lock(core_->mutex);
@@ -82,7 +82,7 @@ class Making {
     return all != 0;
   }
 
-  // After agree(): the members, as ranks of the parent.
+  // Valid after agree(): the members, as ranks of the parent.
   const std::vector<std::size_t>& members() const { return members_; }
 
   // A member that passed another list; kNoRank: none.
@@ -142,7 +142,7 @@ class Making {
     id_ = static_cast<std::uint32_t>(epoch) & ((1u << core_->groups.id_bits) - 1);
     if (id_ < kFixedGroups) return false;
     reserved_ = core_->groups.all.emplace(id_, nullptr).second;
-    // The id is reused after all others: messages of its previous communicator have arrived by now.
+    // Ids are reused in turn: messages of the id's previous communicator have arrived by now.
     if (reserved_ && epoch >> core_->groups.id_bits != 0) core_->groups.forget_messages(id_);
     return reserved_;
   }
@@ -160,8 +160,8 @@ class Making {
   bool reserved_ = false;
 };
 
-// `problem`: the error in this rank's arguments; empty: none. `wanted`: the requested group as
-// ranks of the parent; null: any.
+// `problem`: the error in this rank's arguments; empty if they are valid. `wanted`: the requested
+// group, as ranks of the parent; null: any group.
 std::shared_ptr<GroupState> make_of(const Communicator& parent,
                                     const std::shared_ptr<GroupState>& state, Wish mine,
                                     const std::string& problem,

@@ -141,7 +141,7 @@ Task::Step CodedTask::progress() {
   for (;;) {
     if (!failure_.ok()) return Step::kFailed;
     if (part_) {
-      // The runtime checks the deadlines of calls, not of their parts.
+      // The runtime checks the deadlines of calls only, so a part's progress counts as the call's.
       if (std::exchange(part_->moved, false))
         for (CodedTask* task : calls_.queue) task->moved = true;
       if (!part_->over) return Step::kGoOn;
@@ -264,7 +264,7 @@ void CodedTask::sum() {
   std::byte* const received = bytes_in(calls_.received, n_ * part_bytes_);
   encode(call.codec, sent, to, nullptr, call.residual ? to : nullptr, count);
   std::fill(sent + coded_bytes(count), sent + part_bytes_, std::byte{0});
-  if (call.residual) {  // this rank adds the error of all results in the next call
+  if (call.residual) {  // in the next call this rank adds the error of all results
     const float times = call.op == RedOp::kAvg ? static_cast<float>(n) : 1.0F;
     for (std::size_t i = 0; i < count; ++i) call.residual[begin + i] += to[i] * times;
   }
@@ -298,7 +298,7 @@ Rank CodedTask::waiting_for() const {
 }
 
 void CodedTask::release() {
-  if (part_) {  // it has failed together with this task
+  if (part_) {  // the part has failed together with this task
     part_->patient = false;
     if (part_->over)
       part_->release();

@@ -38,7 +38,7 @@ inline constexpr std::string_view kCommType = "comm_type", kCommSize = "comm_siz
                                   kIsCpu = "is_cpu_op", kGroupName = "pg_name", kRoot = "root";
 inline constexpr std::string_view kDataType = "weft_dtype";    // as returned by weft::name()
 inline constexpr std::string_view kWholeBytes = "weft_bytes";  // size of the whole message
-// Attributes of the metadata. "schema" is the version if no other field contains it
+// Attributes of the metadata. "schema" contains the version if no other field does
 // ("1.0.2-chakra.0.0.4"). "weft_member/NAME" is the size of the group NAME, to which the file's
 // rank belongs; the group consists of the ranks of all files with this attribute.
 inline constexpr std::string_view kSchema = "schema", kMember = "weft_member/";

@@ -76,7 +76,7 @@ std::string why_not_writable(const std::string& path, std::string_view option) {
   const std::error_code error = write_file(probe, "\n");
   fs::remove(probe, ignored);
   const bool full =
-      // Otherwise the file is written in place.
+      // After other errors, an existing file is written in place.
       error == std::errc::no_space_on_device || error.value() == EDQUOT;
   return error && (!there || full) ? refusal(option, path, error.message()) : "";
 }

@@ -133,7 +133,7 @@ int run_rank(std::string_view command, const JobFlags& flags,
       failed(me, status);
     else if (me == speaker(status.rank()) || spec.size == 1)
       fmt::print(stderr, "weft {}: {}\n", command, status.to_string());
-    // kInvalidArgument: the cause is not the fabric, but a rank's arguments or its own code
+    // kInvalidArgument: a rank's arguments or its own code caused the failure, not the fabric
     // (reported below).
     return status.code() == Code::kInvalidArgument ? kExitError : kExitCritical;
   };

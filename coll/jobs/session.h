@@ -56,8 +56,8 @@ void check_against_job(const JobFlags& flags, std::string_view launcher, const T
 
 // Under a launcher: assembles the job, runs `body` on this rank and returns body's exit code.
 // Without a launcher: runs this command line again as local ranks, or calls body on a thread for
-// each rank, and returns their exit code. If the job fails, calls `failed` on all ranks or, if it
-// is empty, prints to stderr on one rank; the exit code is kExitCritical.
+// each rank, and returns their exit code. If the job fails, calls `failed` on all ranks or, if
+// `failed` is empty, prints to stderr on one rank; the exit code is kExitCritical.
 int run_job(std::string_view command, const JobFlags& flags, const std::function<int(World&)>& body,
             const std::function<void(Rank, const Status&)>& failed = {});
 

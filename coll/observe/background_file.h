@@ -15,7 +15,7 @@ class BackgroundFile {
  public:
   // With an empty path, no file is written and no thread is started.
   explicit BackgroundFile(std::string path);
-  // Waits until the last text is written, for at most 5 seconds.
+  // Waits for at most 5 seconds until the last text is written.
   ~BackgroundFile();
   BackgroundFile(const BackgroundFile&) = delete;
   BackgroundFile& operator=(const BackgroundFile&) = delete;

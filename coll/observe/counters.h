@@ -46,7 +46,7 @@ struct Counters {
                     static_cast<std::size_t>(peer)];
   }
   // The bytes and messages that each member of a group sent to, and received from, each other
-  // member on the group's board: both are equal in the calls counted here.
+  // member on the group's board. For the calls counted here, both directions are equal.
   struct BoardTraffic {
     Count messages, bytes;
   };

@@ -106,7 +106,7 @@ class Judge {
            std::ranges::none_of(lasting_, [&](const auto* l) { return l->same_call(o); });
   }
 
-  // The same call on another rank; for a message, the call at the other end.
+  // The same call on another rank; for a message, the peer's call.
   static const OperationReport* counterpart(const RankSnapshot& on, const OperationReport& o,
                                             Rank from) {
     for (const OperationReport& c : on.operations)

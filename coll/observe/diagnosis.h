@@ -42,7 +42,7 @@ struct Diagnosis {
   Rank other = kNoRank;  // kMismatch: a rank that passed other arguments; kLink: the receiver
   double waited_s = 0;   // maximum over all ranks
   std::string text;      // one line: "rank 5 never called all_reduce #124 (last: #123, 41 s ago)"
-  // KCircle: the ranks are in several calls that wait for each other.
+  // kCircle: the ranks are in several calls that wait for each other.
   bool other_order = false;
   std::vector<std::string> edges;  // "rank 0 waits for rank 1 in all_reduce #124 (shm)"
 };

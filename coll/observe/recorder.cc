@@ -252,8 +252,8 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
       region = std::make_unique<SharedRegion>(
           SharedRegion::open(getpid(), fd_.get(), book_bytes(pages), SharedRegion::Others::kWrite));
     } else {
-      // In that case the machine's other ranks cannot read this page, and this rank cannot read
-      // theirs.
+      // Without a shared book, this rank and the machine's other ranks cannot read each other's
+      // pages.
       log().info("weft: rank {}: no shared recorder with rank {}: {}: {}", me, neighbours[0], path,
                  strerror(errno));
       make_book();

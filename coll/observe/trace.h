@@ -36,8 +36,8 @@ class Trace {
   void name_transfers(std::uint32_t id_high, std::uint64_t number) { number_of_[id_high] = number; }
   void forget_transfers(std::uint32_t id_high) { number_of_.erase(id_high); }
 
-  // Records the communicator's name in the program, and its world ranks: the calls in the file
-  // contain only the number of a communicator.
+  // Records the communicator's name in the program, and its world ranks: calls in the file identify
+  // a communicator only by its number.
   void name_communicator(std::uint32_t id, std::string name, std::vector<Rank> ranks) {
     communicators_.push_back({id, std::move(name), std::move(ranks)});
   }

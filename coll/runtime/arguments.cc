@@ -172,7 +172,7 @@ bool check_arguments(Collective c, const Call& call, Rank root, Rank rank, std::
     for (std::size_t i = 0; i < n; ++i)
       in_place = in_place && call.counts[i] == call.recv_counts[i] &&
                  begin_of(call, false, i) == begin_of(call, true, i);
-  // The own block is written while the other blocks are still being sent.
+  // This rank's block is written while the other blocks are still being sent.
   const auto me = static_cast<std::size_t>(rank);
   for (std::size_t i = 0; i < n && in_place && call.is_vector && c == Collective::kReduceScatter;
        ++i)

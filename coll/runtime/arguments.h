@@ -38,7 +38,7 @@ Status empty_communicator(std::string_view call);
 Status check_message(bool send, const void* data, std::size_t count, DType type, Rank peer,
                      std::size_t n);
 // Pairs each message that rank `me` sends to itself with the message's receive, as indices into
-// `messages`; returns kInvalidArgument where counts or sizes differ. The error names `call`.
+// `messages`; returns kInvalidArgument if counts or sizes differ. The error names `call`.
 Status check_own_messages(const char* call, std::span<const Message> messages, Rank me,
                           std::vector<std::pair<std::size_t, std::size_t>>& pairs);
 

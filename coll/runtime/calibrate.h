@@ -16,7 +16,7 @@ struct GroupState;
 Status calibrate(Core& core, GroupState& world);
 
 // The declared rate of a rail in Gb/s: `asked` if it is positive, else WEFT_RAIL_GBPS, else 0.
-// Throws Error where the variable is not a rate.
+// Throws Error if the variable is not a rate.
 double declared_rail_gbps(double asked);
 
 }  // namespace weft

@@ -37,7 +37,7 @@ inline constexpr int kEager = 32;
 
 struct Core : std::enable_shared_from_this<Core> {
   // Builds the runtime on the job. Throws Error, and then moves the job back into `job`.
-  // around_down_ports: where the port of an RDMA rail is down, `auto` takes tcp instead of failing.
+  // around_down_ports: if the port of an RDMA rail is down, `auto` takes tcp instead of failing.
   Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options, int shrunk = 0,
        bool around_down_ports = false);
   ~Core();
@@ -55,17 +55,17 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // ---- set-up; no other thread may use the core during the first five functions
   void set_up(const Place& place) WEFT_NO_THREAD_SAFETY_ANALYSIS;
-  // Makes the transports and `telemetry`. memory_of: see shm::memory_groups().
+  // Creates the transports and `telemetry`. memory_of: see shm::memory_groups().
   void set_up_links(const std::vector<Rank>& memory_of) WEFT_NO_THREAD_SAFETY_ANALYSIS;
-  // Exchanges with all ranks which cores each process may use and which ranks' memory on its
-  // machine it cannot map; sets oversubscription. Returns shm::memory_groups(). With transport shm,
-  // throws Error if a rank's memory cannot be mapped.
+  // Exchanges with all ranks the cores that each process may use, and the ranks of its machine
+  // whose memory it cannot map. Sets oversubscription. Returns shm::memory_groups(). With transport
+  // shm, throws Error if a rank's memory cannot be mapped.
   std::vector<Rank> meet_machine(const std::vector<std::string>& offers);
   // Throws Error on every rank if ranks differ in an option that must be the same (modes.cc).
-  // `refused`: this rank's shm::refusals(). Returns those of all ranks.
+  // `refused`: this rank's shm::refusals(). Returns the refusals of all ranks.
   std::vector<std::string> agree_on_modes(const std::string& refused);
   void count_cores();  // sets oversubscription
-  // Reads the profile on rank 0 and gives it to all ranks.
+  // Reads the profile on rank 0, and sends it to all ranks.
   void share_profile();
   // Ends the set-up: weft's own threads may use the core from now on. Throws Error.
   void finish_setup() WEFT_EXCLUDES(core_held);
@@ -73,7 +73,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // pass the pending bytes of completed sends to the kernel (Transport::before_pause()).
   void away() noexcept WEFT_EXCLUDES(core_held);
 
-  // Judges a suspicion, and runs the callbacks of tasks that are over. Unlocks the mutex meanwhile.
+  // Examines a suspicion, and runs callbacks of tasks that are over. Unlocks the mutex meanwhile.
   void run_callbacks(CoreLock& lock) WEFT_REQUIRES(core_held) {
     if (failures.any_suspicion()) [[unlikely]]
       failures.judge(lock);

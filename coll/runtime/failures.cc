@@ -40,8 +40,8 @@ bool has(const std::vector<Rank>& ranks, Rank rank) {
 
 const GroupState& whole_of(const GroupState& g) { return g.whole ? *g.whole : g; }
 
-// A rank that ends its World after a failure has finished its part of shared tasks: its messages
-// may still be in flight, so those tasks are not ended at once.
+// A rank that ends its World after a failure has finished its part of shared tasks. Those tasks do
+// not end at once, since the rank's messages may still be in flight.
 bool leaves_behind(const JobFailure& f) {
   return f.scope.ends == Scope::Ends::kRank && f.status.code() == Code::kAborted;
 }
@@ -136,7 +136,7 @@ void Failures::judge(CoreLock& lock) {
       core_.job->report(why, scope);
     });
     hear();
-    if (!over(first.scope)) end_groups(why, first.scope);  // for when rank 0 does not answer
+    if (!over(first.scope)) end_groups(why, first.scope);  // needed if rank 0 does not answer
   }
 }
 
@@ -223,9 +223,9 @@ void Failures::sweep_all(Clock::time_point now) {
 // ---- what failed ---------------------------------------------------------------------------
 
 // A connection breaks because its peer died, or because the peer learned of another rank's death
-// before this rank did. The control plane knows which, and reports it within milliseconds. If ranks
-// disagree, rounds and messages may overtake each other: a message of the wrong size can arrive
-// before the message with the peer's head.
+// before this rank did. The control plane knows the cause, and reports it within milliseconds. If
+// ranks disagree, rounds and messages may overtake each other: a message of the wrong size can
+// arrive before the message with the peer's head.
 Status Failures::cause_of(const Suspicion& suspicion, CoreLock& lock) {
   const Task* const task = suspicion.task;
   const Status why = task->failure();
@@ -259,8 +259,9 @@ Status Failures::mismatch(const Scope& scope) const {
 
 // ---- late tasks ----------------------------------------------------------------------------
 
-// The task's deadline has passed. The cause, in this order: a rank known to be dead, the root cause
-// in the recorders of all ranks, an unresponsive rank, or else the peer that the task waits for.
+// Called when the task's deadline has passed. Searches for the cause in this order: a rank known to
+// be dead, the root cause in the recorders of all ranks, an unresponsive rank, the peer that the
+// task waits for.
 Failures::Blame Failures::blame(const Suspicion& suspicion, CoreLock& lock) {
   const Task* const task = suspicion.task;
   const auto& whole = task->group->part_of;
@@ -285,8 +286,8 @@ Failures::Blame Failures::blame(const Suspicion& suspicion, CoreLock& lock) {
            peer}};
 }
 
-// A rank that waits on the control plane has the same deadline as ranks that exchange messages
-// meanwhile, and it expires no later than theirs. So it runs the same inquiry.
+// The deadline of a rank that waits on the control plane expires no later than the deadlines of
+// ranks that exchange messages meanwhile. So this rank runs the same inquiry.
 Status Failures::gather_status(const Error& thrown) {
   if (const Status known = core_.job->failure(); !known.ok()) return known;
   if (dynamic_cast<const GatherFailed*>(&thrown) == nullptr) return {};
@@ -316,7 +317,7 @@ Failures::Blame Failures::inquire(const std::string& what, const Scope& scope,
   if (d.cause == Cause::kNone) return {silence_status(what, among)};
   std::string text = fmt::format("{}: {}", what, d.text);
   if (d.cause == Cause::kUnknown) {
-    // Its heartbeats, which are short, arrive; its snapshot, which is long, does not.
+    // The rank's heartbeats, which are short, arrive; its snapshot, which is long, does not.
     const auto host = [&](Rank r) { return core_.topology->host_name(core_.topology->host(r)); };
     text += fmt::format(
         ", although its heartbeats arrive: it is too busy to answer, or between hosts {} and {} "
@@ -332,8 +333,8 @@ std::chrono::milliseconds Failures::silence_age() const {
                                              std::chrono::milliseconds(100));
 }
 
-// If no rank on two or more other hosts responds, this host is the one cut off. Only rank 0
-// receives heartbeats of all ranks.
+// If no rank on two or more other hosts responds, this host is cut off. Only rank 0 receives
+// heartbeats of all ranks.
 Status Failures::cut_off_status(const std::string& what) const {
   const int here = core_.topology->host(core_.job->rank()), others = core_.topology->nhosts() - 1;
   if (core_.job->rank() != 0 || others < 2) return {};

@@ -54,7 +54,7 @@ class Failures {
   void notice() WEFT_EXCLUDES(core_held);
   // Ends the communicators of the scope, and their tasks.
   void end_groups(const Status& why, const Scope& scope) WEFT_REQUIRES(core_held);
-  // Ends the task's communicator if a member has ended its World and the task has stalled.
+  // Ends the communicator of a stalled task if a member has ended its World.
   void end_left_behind(const Task* task, std::chrono::steady_clock::time_point now)
       WEFT_REQUIRES(core_held);
   // Drops messages that peers still send in communicators that are over, until all peers must know.
@@ -82,7 +82,8 @@ class Failures {
     Status why = {};
     bool all = false;
   };
-  // Both return ok if the communicator has ended meanwhile; blame() also if the task has moved.
+  // Both functions return ok if the communicator has ended meanwhile; blame() also if the task has
+  // made progress.
   Status cause_of(const Suspicion& suspicion, CoreLock& lock) WEFT_REQUIRES(core_held);
   Blame blame(const Suspicion& suspicion, CoreLock& lock) WEFT_REQUIRES(core_held);
   // Diagnoses from the snapshots of all ranks why data of these ranks is late; ok if the snapshots
@@ -121,10 +122,11 @@ class Failures {
   std::chrono::steady_clock::time_point swept_at_ WEFT_GUARDED_BY(core_held){};
 };
 
-// Whether a failure with this scope ends the communicator.
+// Whether a failure of this scope ends the communicator.
 bool concerns(const Scope& scope, const GroupState& g);
 
-// The rank that a transport error names, else `peer`: this rank itself may have run out of sockets.
+// The rank that a transport error names (this rank itself may have run out of sockets), else
+// `peer`.
 Rank culprit(const Status& cause, Rank peer);
 
 }  // namespace weft

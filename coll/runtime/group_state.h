@@ -46,8 +46,8 @@ enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGro
 // The most ranks of a communicator with a board.
 inline constexpr int kMostOnBoard = 256;
 
-// A collective that ended recently on this rank: a message that still arrives for it shows that
-// ranks disagree.
+// A collective that ended recently on this rank: a message that arrives for it afterwards shows
+// that ranks disagree.
 struct Past {
   std::uint64_t tag = 0;
   Head head;
@@ -96,8 +96,7 @@ struct GroupState {
   CallDescriptor describe(Collective c, const Call& call, const Head& head, Rank root,
                           std::uint64_t number) const;
   // Puts the description of the user's whole call into a part's head, so that a mismatch error
-  // about a compressed call names that call. Parts of a GPU lane keep their arguments, which are
-  // the call's.
+  // about a compressed call names that call. Parts of a GPU lane have the call's arguments already.
   void name_whole(Head& part) const;
   // The tag of collective `number`, counted from 0.
   std::uint64_t tag_of(std::uint64_t number) const {
@@ -110,7 +109,7 @@ struct GroupState {
   std::shared_ptr<GroupCache> cache;
   std::array<const Algorithm*, kCollectives> forced{};
   std::map<PickKey, const Algorithm*> picks;
-  // The pick and the plan of each collective's last call; the next call mostly needs the same.
+  // The pick and the plan of each collective's last call, which the next call mostly needs again.
   struct Settled {
     const std::pair<const PickKey, const Algorithm*>* pick = nullptr;
     const std::pair<const PlanKey, std::unique_ptr<Plan>>* plan = nullptr;
@@ -134,7 +133,7 @@ struct GroupState {
     Head head = {};
   } part_of;
   // For a lane: runs the reductions of collectives that start now (engine/compute.h); null: the CPU
-  // does.
+  // runs them.
   Compute* compute = nullptr;
 };
 

@@ -12,11 +12,10 @@
 namespace weft {
 
 struct Internals {
-  // The World's job, for gathers beside the collectives. The job lives as long as the World.
+  // The World's job, for gathers on the control plane. The job lives as long as the World.
   static Job& job(World& world) { return world.job(); }
-  // After a call of job() threw: returns the failure of the job, if necessary by a diagnosis of the
-  // ranks that did not take part, and reports it to all ranks. ok: the call threw for another
-  // reason.
+  // After a call of job() threw: returns the failure of the job, and reports it to all ranks. If
+  // necessary, diagnoses the ranks that did not take part. ok: the call threw for another reason.
   static Status gather_status(World& world, const Error& thrown) {
     return world.gather_status(thrown);
   }
@@ -35,7 +34,7 @@ struct Internals {
   static Machine machine(World& world);
   // Labels the communicator in the trace of WEFT_TRACE with the program's name for it ("tensor").
   static void name_communicator(Communicator& comm, std::string_view name);
-  // Makes threads that wait in weft call `between`, without any lock, while nothing moves: for
+  // Makes threads that wait in weft call `between`, without any lock, while nothing moves, for
   // programs with other work to progress. `between` must not use weft.
   static void while_waiting(World& world, void (*between)());
   // Replaces WorldOptions::timeout for the calls that follow.
@@ -43,8 +42,8 @@ struct Internals {
   // Starts the progress thread, as WorldOptions::progress_thread does. Throws Error.
   static void start_progress_thread(World& world);
   // Records that an algorithm took `us` microseconds for messages of `total_bytes` (all blocks
-  // together), as measured by `weft tune`: `auto` uses the time from now on, and the profile saves
-  // it (coll/select/profile.h). Every rank passes the same arguments, with no task under way.
+  // together), as measured by `weft tune`: `auto` uses the time from now on, and it is saved in the
+  // profile (coll/select/profile.h). Every rank passes the same arguments, with no task under way.
   // Throws Error when the collective has no such algorithm.
   static void learn(Communicator& comm, Collective collective, std::size_t total_bytes,
                     std::string_view algorithm, double us) {

@@ -79,8 +79,8 @@ void Links::set_up_rails(Job& job, std::vector<std::unique_ptr<Transport>>& inne
 }
 
 // Large messages use every rail on the NUMA node of the rank's own rail (unless `spread` is off),
-// and, with fewer ranks than rails, the rank's share of the rails. Both ends apply this to the
-// lower rank, as for the rail of a pair.
+// and, with fewer ranks than rails, the rank's share of the rails. As for the rail of a pair, both
+// ends apply these rules to the lower rank.
 std::vector<int> Links::stripes(Rank me, Rank peer, int home) const {
   const Rank low = std::min(me, peer);
   const int nlocal = static_cast<int>(topology_->ranks_of(topology_->host(low)).size());

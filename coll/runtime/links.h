@@ -61,7 +61,7 @@ class Links {
   // The index into `all` of the link between two world ranks; `b` is not this rank.
   int link_of(Rank a, Rank b) const {
     if (shm_peer[static_cast<std::size_t>(b)]) return shm_link;
-    // Both ends must agree: the rail of the lower rank.
+    // Both ends must choose the same rail: the rail of the lower rank.
     return first_rail_link + topology_->rail(std::min(a, b));
   }
   int link_to(Rank peer) const { return link_of(me_, peer); }
@@ -95,8 +95,8 @@ class Links {
     use(static_cast<std::uint8_t>(link_to(peer)));
     return to(peer);
   }
-  // Adds the descriptors with which the links in use wake a sleeping thread; false: the thread must
-  // not sleep.
+  // Adds the file descriptors by which the links in use wake a sleeping thread. False: the thread
+  // must not sleep.
   bool arm(std::vector<int>& fds) WEFT_REQUIRES(core_held);
   // Polls the rails, so that peers get answers while no thread waits for a task.
   void poll_rails() noexcept WEFT_REQUIRES(core_held);
@@ -115,7 +115,7 @@ class Links {
   std::unique_ptr<Rails> rails;  // null unless rails can replace each other; until clear()
   int shm_link = -1, first_rail_link = -1;
   // Longer messages between hosts go in slices of this size, so that a message of device memory
-  // overlaps with its copies. Both ends must slice: all ranks do where any rank has a GPU.
+  // overlaps with its copies. Both ends must slice, so all ranks do if any rank has a GPU.
   std::size_t message_slice = SIZE_MAX;
   std::vector<std::uint8_t> has_device;  // by world rank: the rank has a GPU
   std::vector<std::uint8_t> shm_peer;    // by world rank: shm reaches the rank

@@ -15,9 +15,9 @@ namespace weft {
 class WEFT_CAPABILITY("mutex") CoreHeld {};
 inline constexpr CoreHeld core_held;
 
-// A mutex whose holder can see that other threads wait for it, so that a polling thread can let
-// them in. Every call takes it, mostly uncontended: that costs one inline exchange each way, where
-// std::mutex costs about fifty instructions.
+// A mutex whose holder can detect that other threads wait for it, so that a polling thread can
+// yield to them. Every call takes it, mostly uncontended: that costs one inline exchange each way,
+// where std::mutex costs about fifty instructions.
 class FairMutex {
  public:
   // clang cannot verify the annotations of these three functions.

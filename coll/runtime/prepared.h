@@ -40,8 +40,8 @@ struct PickKey {
 // Shared by communicators of the same ranks in the same order.
 struct GroupCache {
   std::map<PlanKey, std::unique_ptr<Plan>> plans;
-  // The key has the root: the best candidate must not depend on which root's call came first on
-  // this rank.
+  // The key contains the root: the best candidate must not depend on the root of this rank's first
+  // call.
   std::map<std::pair<PickKey, Rank>, std::vector<Candidate>> candidates;
   // Why an algorithm breaks the rail contract, by root and determinism; empty if it keeps it.
   std::map<std::tuple<const Algorithm*, Rank, bool>, std::string> breaches;
@@ -49,9 +49,9 @@ struct GroupCache {
 };
 
 // The description of a call: everything derived from its arguments, except its addresses and its
-// number. It is immutable, and looked up by the arguments: repeated calls share it, and a task
-// points to its call's. A communicator keeps the description of each collective's last call, since
-// the next call mostly has the same arguments; for a collective with a root, one for each of
+// number. It is immutable, and looked up by the arguments; repeated calls share it, and their tasks
+// point to it. A communicator keeps the description of each collective's last call, since the next
+// call mostly has the same arguments. For a collective with a root, it keeps one for each of
 // kKeptRoots roots, since roots often take turns.
 inline constexpr unsigned kKeptRoots = 4;
 struct Prepared {
@@ -67,15 +67,15 @@ struct Prepared {
     bool operator==(const Arguments&) const = default;
   } of;
   std::size_t total_bytes = 0;
-  // How much the call reads and writes, and the offsets in the two buffers of the same byte in an
-  // in-place call.
+  // The bytes that the call reads and writes, and the offsets at which the two buffers of an
+  // in-place call coincide.
   std::size_t in_bytes = 0, out_bytes = 0, in_at = 0, out_at = 0;
   bool board = false, empty = false;
   Head head;  // unsealed, without its number: begin() of a call adds it
   CallDescriptor what;
   book::Record packed;  // pack(what)
   const Algorithm* algorithm = nullptr;
-  const Plan* plan = nullptr;  // null: the call needs none
+  const Plan* plan = nullptr;  // null: the call needs no plan
   Slicing slicing;
   bool timed = true;  // the call's time is a measurement of the algorithm
 };

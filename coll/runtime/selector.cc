@@ -55,7 +55,7 @@ constexpr std::size_t kBoardAlways = 1 << 10;
 // The weight in the profile, in calls, of a time passed to learn().
 constexpr std::uint64_t kLearntSamples = 5;
 
-// Whether ranks exchange whole messages on the board instead of running a schedule.
+// Whether ranks exchange whole messages on the board, without a schedule.
 bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
               std::size_t total_bytes, Rank root) {
   if (!g.board || total_bytes > g.board->capacity()) return false;
@@ -234,8 +234,8 @@ bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Argu
     if (!p.plan) return false;
     p.slicing = slicing_for(core.tuning, *p.plan, p.total_bytes, core.costs);
   }
-  // Not reused: the blocks of a vector call differ from call to call, and a Compute has its own
-  // plans.
+  // Descriptions of vector calls and of calls with a Compute are not reused: blocks differ from
+  // call to call, and a Compute has its own plans.
   if (!call.is_vector && !g.compute) p.of.selection = given.selection;
   return true;
 }

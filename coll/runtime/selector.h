@@ -12,7 +12,7 @@ namespace weft {
 
 // Describes the call with these arguments, selects its algorithm and finds its plan. Returns false,
 // with the reason in `status`, if the rail contract refuses the algorithm; the next such call is
-// described anew. The caller checks first whether `p` describes the call already.
+// described anew. Before, the caller checks whether `p` already describes the call.
 bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Arguments& given,
              PreparedRef& p, Status& status) WEFT_REQUIRES(core_held);
 

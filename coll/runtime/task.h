@@ -35,8 +35,8 @@ struct Task {
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
-  // ---- called by the runtime. Pure functions: with a default, GCC would devirtualize the calls
-  // speculatively to that default, in files that see no kind of task.
+  // ---- called by the runtime. Pure functions: otherwise GCC would speculatively devirtualize
+  // calls to the default implementation, in files that include no kind of task.
   // A transfer of the task has ended.
   virtual void complete(const Completion& transfer) WEFT_REQUIRES(core_held) = 0;
   // Makes progress: called after complete(), or in every poll (Tasks::ask()).
@@ -55,7 +55,7 @@ struct Task {
   virtual CallDescriptor what() const {
     return group->part_of.record ? group->part_of.what : numbered(prepared->what, number);
   }
-  // A world rank that the task waits for; kNoRank: none.
+  // A world rank for which the task waits; kNoRank: none.
   virtual Rank waiting_for() const { return kNoRank; }
   // Fills in the task's progress with each peer; false: it waits for other tasks of its group.
   virtual bool survey(Recorder::Stalled& how_far) const = 0;
@@ -81,7 +81,7 @@ struct Task {
   Telemetry::Timing timing;
   bool over = false;
   Status status;
-  std::optional<std::uint64_t> receipts;  // of Rails: all that the task waits for
+  std::optional<std::uint64_t> receipts;  // receipts of Rails: the task waits only for these
   bool moved = false;                     // the task has moved since the last check_deadline()
   bool marked = false;                    // in Tasks::marked_
   bool asked = false;                     // in Tasks::asked_

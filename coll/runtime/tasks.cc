@@ -22,8 +22,8 @@ bool Tasks::submit(Task* task, bool launched) {
 }
 
 void Tasks::launch(Task* task) {
-  // The table stays half empty, so that a free place is found quickly; it grows with the tasks
-  // under way, which keep their ids.
+  // At least half of the table stays empty, so that a free place is found quickly. When the table
+  // grows, tasks under way keep their ids.
   if (++enlisted_ * 2 >= by_id_.size()) {
     by_id_.assign(by_id_.size() * 2, nullptr);
     for (Task* other : tasks_)
@@ -38,7 +38,7 @@ void Tasks::launch(Task* task) {
 
 void Tasks::finish(Task* task, const Status& status) {
   task->over = true;
-  if (!status.ok()) task->status = status;  // otherwise it is ok already
+  if (!status.ok()) task->status = status;  // otherwise task->status is ok already
   telemetry_->end(*task);
   ++moves_;
   if (task->id) {
@@ -99,7 +99,7 @@ void Tasks::advance(Task* task) {
     return failures_.suspect(
         {Failures::Suspicion::What::kTransfer, failures_.scope_of(*task->group), task});
   if (step == Task::Step::kGoOn) return;
-  // After its call returns, a thread may not poll again for a long time: send the receipts first.
+  // After its call returns, a thread may not poll for a long time, so it sends the receipts first.
   if (links_.rails && task->id) {
     if (!task->receipts) task->receipts = links_.rails->tell_receipts();
     if (!links_.rails->receipts_sent(*task->receipts)) return ask(task);

@@ -35,7 +35,7 @@ std::uint64_t exact_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-// For the constructor: no other thread uses the core yet.
+// For the constructor, during which no other thread uses the core.
 std::vector<std::string> link_names(const Core& core) WEFT_NO_THREAD_SAFETY_ANALYSIS {
   std::vector<std::string> names;
   for (int l = 0; l < static_cast<int>(core.links.all.size()); ++l) {
@@ -131,7 +131,7 @@ void Telemetry::open(Task& op) noexcept {
 void Telemetry::starting(Task& op) noexcept {
   open(op);
   if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
-  // Reading the clock costs tens of nanoseconds: after the first tasks, a sample is enough.
+  // Reading the clock costs tens of nanoseconds, so only a sample of later tasks is timed.
   const std::uint64_t number = timed_++;
   const bool ports = core_.options.counters;
   if (ports) mark_ports();
@@ -150,7 +150,7 @@ void Telemetry::mark_ports() {
 void Telemetry::slow(const Task& op, std::chrono::nanoseconds took) const {
   std::string counted = ports_.all_trouble();
   if (counted.empty()) counted = "no counter of trouble has moved at this rank's ports";
-  // If no rank knows the size of the call: the bytes that this rank sends.
+  // If no rank knows the size of the call, counts the bytes that this rank sends.
   const CallDescriptor what = op.what();
   const std::size_t bytes = by_pairs(what) ? what.count * size_of(what.type) : op.call.total_bytes;
   log().warn("weft: rank {}: {}{} of {} bytes took {} ms: {}", counters_.rank,
@@ -245,7 +245,7 @@ void Telemetry::survey() {
     if (!op->survey(s)) continue;
     s.number = op->record & ~kPart;
     if (op->record & kPart) {
-      // Keeps, of several parts under way, the first, for which the rest wait.
+      // Of several parts under way, keeps the first, for which the other parts wait.
       const auto known = std::ranges::find(stalled, s.number, &Recorder::Stalled::number);
       if (known != stalled.end() && known->part < s.part) continue;
       if (known != stalled.end()) stalled.erase(known);

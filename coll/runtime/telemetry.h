@@ -65,7 +65,7 @@ class Telemetry final : public Witness {
     const Algorithm* algorithm = nullptr;  // null: counts for no algorithm
     std::uint64_t began_ns = 0;            // 0: not timed
   };
-  // Called before the task's first transfer; opens its record, too.
+  // Called before the task's first transfer; also opens the task's record.
   void starting(Task& op) noexcept WEFT_REQUIRES(core_held);
   void picked(const GroupState& g, Collective c, int size_class,
               const std::vector<Candidate>& candidates) {
@@ -75,7 +75,7 @@ class Telemetry final : public Witness {
   void rail_event(const RailEvent& event) noexcept;
   void retried() noexcept { counters_.retries.add(); }
 
-  // Counts a collective on a board: `bytes` from each rank to each rank, or, in a collective with a
+  // Counts a collective on a board: `bytes` between each pair of ranks or, in a collective with a
   // root, between the root and each rank.
   void moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank root) noexcept;
 
@@ -93,7 +93,7 @@ class Telemetry final : public Witness {
   // Returns the failure, with the port counters that have risen if WorldOptions::counters is set.
   Status with_counters(const Status& failure) const;
 
-  // Aligns the clocks of traces; all ranks call it at the same time. No traces: does nothing.
+  // Aligns the clocks of traces; all ranks call it at the same time. Does nothing without traces.
   void align_clocks();
   // Names a communicator in the trace, if there is one.
   void name_communicator(const GroupState& group, std::string name);

@@ -31,7 +31,7 @@ constexpr std::chrono::microseconds kLeastGrace{50}, kMostGrace{400};
 
 namespace {
 
-// Unlocks the mutex until the threads that wait for it have had it.
+// Unlocks the mutex until no other thread waits for it (at most for 100 yields).
 void let_in(Core& core, CoreLock& lock) WEFT_REQUIRES(core_held) {
   lock.without([&] {
     for (int i = 0; i < 100 && core.mutex.wanted(); ++i) yield_core();

@@ -21,8 +21,8 @@ class Job;
 struct Task;
 
 // Measures how long a task has made no progress. The limit is the timeout if nothing in this
-// process has moved, and kStandstill timeouts if other tasks have: these may keep the task's peers
-// busy.
+// process has moved. It is kStandstill timeouts if other tasks have moved, since they may keep the
+// task's peers busy.
 class Stall {
  public:
   using Clock = std::chrono::steady_clock;
@@ -31,7 +31,7 @@ class Stall {
   // Updates the times. `moved`: the task has moved since the last look(). `moves`: Tasks::moves().
   // Returns true if the limit is exceeded.
   bool look(Clock::time_point now, bool moved, std::uint64_t moves, Clock::duration timeout) {
-    // After a long gap between calls, this process did not run or was busy: no peer was late.
+    // After a long gap between calls, this process was suspended or busy, and no peer was late.
     const auto gap = now - looked_at_;
     if (looked_at_ == Clock::time_point{} || moved) {
       moved_at_ = any_at_ = now;
@@ -59,8 +59,8 @@ class Waiting {
  public:
   explicit Waiting(Core& core) : core_(core) {}
 
-  // Suspects a task that has stalled for too long, or ranks that disagree, and processes failures
-  // reported by other ranks. Returns true if the task is over.
+  // Adds a suspicion if the task has stalled for too long or ranks disagree, and processes failures
+  // that other ranks reported. Returns true if the task is over.
   bool check_deadline(Task* task, std::chrono::steady_clock::time_point now)
       WEFT_REQUIRES(core_held);
   // Waits until `end`, or until the task completes, exceeds its deadline or fails. Returns true if

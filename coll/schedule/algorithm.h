@@ -31,7 +31,7 @@ struct Shape {
   std::vector<int> rail;                 // by rank; empty: one rail for all. See rail_contract.h
   std::vector<int> leaf;                 // by host: hosts of one leaf share an uplink to the other
                                          // leaves; empty: unknown
-  // Reductions add their operands in rank order, whatever the algorithm: contributions travel
+  // Reductions add their operands in rank order, whatever the algorithm: contributions are sent
   // unreduced to the rank that reduces all of them in one pass.
   bool deterministic = false;
 };

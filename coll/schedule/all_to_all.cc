@@ -22,8 +22,8 @@ Schedule of_blocks(const Shape& shape) {
 
 // In step i a rank sends to the rank i positions ahead and receives from the rank i positions
 // behind, so that no rank receives from all others at once. If all hosts have the same number of
-// ranks, step i goes i / g hosts and i % g local indices ahead, and the ranks of a host start at
-// different hosts, which also spreads the traffic over pairs of hosts.
+// ranks, the destination of step i is i / g hosts and i % g local indices ahead. The ranks of a
+// host start at different hosts, which also spreads the traffic over pairs of hosts.
 Schedule pairwise_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
   const PairBlocks block{shape.nranks};
@@ -127,7 +127,7 @@ Schedule hierarchical_schedule(const Shape& shape) {
     for (const Rank end : rails.served(l, h)) {
       const Rank by = rails.rail(l)[h];
       if (end == by || (shape.rank != by && shape.rank != end)) continue;
-      bool joined = false;  // not joined with messages that contain only blocks from this host
+      bool joined = false;  // steps with only blocks from this host are not joined
       for (Rank from = 0; from < shape.nranks; ++from) {
         if (layout.host_of(from) == h) continue;
         if (shape.rank == by)

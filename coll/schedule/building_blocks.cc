@@ -1,4 +1,4 @@
-// Builds the groups of a rank (Layout) and cuts ranges of chunks, independent of any algorithm.
+// Builds the groups of a rank (Layout) and cuts ranges of chunks, independently of any algorithm.
 #include "coll/schedule/building_blocks.h"
 
 #include <algorithm>

@@ -23,8 +23,8 @@ Schedule direct_scatter_schedule(const Shape& shape) {
   return s;
 }
 
-// Member v, relative to the root, of a binomial tree. Its subtree contains low() members from v on;
-// size() limits it to the n members that exist.
+// Member v, counted from the root, of a binomial tree. Its subtree contains low() members from v
+// on; size() limits the subtree to the n members that exist.
 struct Subtree {
   int n, root, v;
   int low() const { return v == 0 ? static_cast<int>(std::bit_ceil(unsigned(n))) : v & -v; }

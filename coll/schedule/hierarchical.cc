@@ -46,7 +46,7 @@ struct BlocksByRail {
     for (const Rank r : rails.served(me, layout.my_host()))
       if (r != here[me]) f(r);
   }
-  // The rank of this host that represents the rail of this rank's block.
+  // The rank of this host that represents the rail used by this rank's block.
   Rank carrier() const { return here[of[here[me]].first / part(0).count]; }
 
   CommonRails rails;

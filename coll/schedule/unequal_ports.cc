@@ -19,11 +19,11 @@
 namespace weft {
 namespace {
 
-// b (see above) is set to 0 if it saves less than this share of the time, since it doubles the
+// b (see above) is set to 0 if it saves less than this share of the time, since b > 0 doubles the
 // messages.
 constexpr double kWorthTwice = 0.002;
-// Fraction of the optimal b that is used: a host whose ports are as busy as the other hosts' ports
-// finishes late, since more of its steps wait for other hosts.
+// Fraction of the optimal b that is used: a slow host whose ports are as busy as the other hosts'
+// ports finishes late, since more of its steps wait for other hosts.
 constexpr double kBusy = 0.8;
 // Number of pieces per message of one rail. Each piece adds its time to one port of one of the
 // other hosts.

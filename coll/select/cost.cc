@@ -15,10 +15,10 @@
 namespace weft {
 namespace {
 
-// Maximum number of steps in total for which all ranks are simulated; beyond it the ranks of one
-// host, or of the first and the last host, or one rank of each of these. All ranks of a broadcast
-// are simulated (up to 100,000 ranks), since they differ and have few steps each. An all_to_all of
-// many ranks exceeds the limit, but its ranks are alike.
+// Maximum number of steps in total for which all ranks are simulated; above it, the ranks of one
+// host, or of the first and the last host, or one rank of each of these two, are simulated. All
+// ranks of a broadcast are simulated (up to 100,000 ranks), since they differ and have few steps
+// each. An all_to_all of many ranks exceeds the limit, but its ranks are alike.
 constexpr std::size_t kAllRanksSteps = 8192;
 constexpr std::size_t kBroadcastSteps = 200'000;
 constexpr std::size_t kRootedSteps = 32768;  // of a rooted collective over more than kFewHosts
@@ -27,9 +27,9 @@ constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
 constexpr std::size_t kMostSlow = 4;  // maximum number of hosts with slow ports that are simulated
 // Maximum of steps of one round times simulated rounds.
 constexpr double kPlayedSteps = 16384;
-// Rounds in addition to those that the estimate needs are simulated up to this many steps.
+// Up to this many steps, more rounds are simulated than the estimate needs.
 constexpr double kCheapSteps = 4096;
-// kPlayedSteps above kManyRanks, where one rank of the first and of the last host is simulated.
+// kPlayedSteps above kManyRanks, when one rank of the first and of the last host is simulated.
 constexpr double kPlayedStepsOfMany = 4096;
 
 // Bytes of a round within a host, if the model does not set them.
@@ -333,9 +333,9 @@ Prediction play_slow_ports(const Algorithm& algorithm, Shape shape, std::size_t 
   return predict_as_engine(some, shape, static_cast<double>(bytes), cut.rounds, true, model);
 }
 
-// Prediction with slow ports: by simulation, or from the time with equal ports, in which the time
-// of the busiest rail is multiplied by the factor of the slowest port or, if the algorithm sends
-// less through slow ports, by the factor of the bound.
+// Prediction with slow ports: by simulation, or from the time with equal ports. In the latter, the
+// time of the busiest rail is multiplied by the factor of the slowest port or, if the algorithm
+// sends less through slow ports, by the factor of the bound.
 Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                               std::size_t element_size, const CostModel& model) {
   Shape equal = shape;
@@ -378,10 +378,10 @@ std::vector<Schedule> all_schedules(const Algorithm& algorithm, Shape shape, boo
   return all;
 }
 
-// Plays all ranks; time 0 if they have too many steps.
+// Simulates all ranks; the time is 0 if they have too many steps.
 Prediction play_all(const Algorithm& algorithm, Shape shape, std::size_t bytes,
                     const CostModel& model) {
-  const bool tree = rooted(algorithm.collective);  // whose ranks have few steps
+  const bool tree = rooted(algorithm.collective);  // the ranks of a tree have few steps
   if (shape.nranks > (tree ? 2 * kManyRanks : kManyRanks) || !as_engine(shape, model)) return {};
   shape.rank = outlined_rank(algorithm.collective, shape);
   const Cutting cut = cutting_of(algorithm, algorithm.build(shape), shape, bytes, model);

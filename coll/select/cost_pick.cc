@@ -140,7 +140,7 @@ double core_bound_us(Collective c, int n, double bytes, const CostModel& m, doub
     const double rails = sums_us + remote * (of_root ? 1 : per_rail) * m.rail.us_per_byte;
     return std::max(rails, base_us + remote * over_rails + (got - remote) * at_home);
   };
-  // Bytes over rails: more bytes mean less core work and more rail time.
+  // Limits of the bytes over rails: more bytes mean less core work and more rail time.
   double least = 0, most = got;
   constexpr int kHalvings = 50;
   for (int i = 0; i < kHalvings; ++i) {
@@ -160,14 +160,14 @@ Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
   const int n = shape.nranks;
   if (n < 2) return {};
   const bool hosts = shape.hosts.size() > 1;
-  // One message: the work of a core at each end, and the latency.
+  // The time of one message: the work of a core at each end, and the latency.
   const auto message_us = [&](const LinkCost& link) {
     return link.alpha_us + (model.host_ports ? 2 * (model.step_us + link.step_us) : 0);
   };
   Bound bound{message_us(hosts ? model.rail : model.host), "latency"};
   if (collective == Collective::kBarrier || bytes == 0) return bound;
   const double others = static_cast<double>(n - 1) / n;
-  // For the rank that must receive or send the most bytes.
+  // The bound of the rank that must receive or send the most bytes.
   const double share = collective == Collective::kAllReduce ? 2 * others
                        : by_blocks(collective)              ? others
                        : collective == Collective::kGather  ? others

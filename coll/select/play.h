@@ -55,9 +55,8 @@ class Ports {
   std::vector<double> us_per_byte_;
 };
 
-// Uplinks of leaves, computed from the first rank of each host (uplinks.cc). Returns the ratio of
-// the busiest uplink's total load to its load from the simulated ranks; 1 if uplinks are never a
-// bottleneck.
+// Returns the ratio of the busiest uplink's total load to its load from the simulated ranks,
+// computed from the first rank of each host (uplinks.cc); 1 if uplinks are never a bottleneck.
 double uplinks_by_played(const Algorithm& algorithm, const Shape& shape,
                          std::span<const Schedule> some, const CostModel& model);
 // Increases the predicted time to at least the time of the busiest uplink.

@@ -42,7 +42,7 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
   r.first_us = latency_us + (o.direct ? rail_us : 0) + longest_us +
                others_us / (o.together ? 1 + o.rail_hops : 1);
   r.stage_us = std::max(bytes_us, core_us);
-  // More lanes than necessary if no message is ever late.
+  // These are more lanes than necessary if no message is ever late.
   double lanes = std::ceil((o.crossing ? 2 : 4) * r.first_us / std::max(r.stage_us, 1e-6));
   lanes = std::clamp<double>(lanes, least_lanes, kMaxLanes);
   const auto lanes_in = [&](int chunks) {
@@ -94,8 +94,8 @@ Rounds fastest_rounds(const Tuning& t, const Outline& o, double chunk_bytes,
   return best;
 }
 
-// Ranks that forward chunks store them in scratch, in different numbers; the number of all chunks
-// is the same on all ranks and limits the slice.
+// Ranks that forward chunks store different numbers of them in scratch. The total number of chunks,
+// which is the same on all ranks, limits the slice.
 std::size_t shrunk(const Tuning& t, Collective c, std::size_t slice, std::size_t chunks) {
   if (c == Collective::kAllReduce || c == Collective::kAllGather || c == Collective::kBroadcast)
     return slice;
@@ -127,7 +127,7 @@ Rounds rounds_for(const Tuning& t, Collective c, const Outline& o, double chunk_
   // Over sockets, slices use the measured constants.
   if (o.hops_known && !model.sockets) return fastest_rounds(t, o, chunk_bytes, model);
   Rounds r = even_rounds(t, c, chunk_bytes, chunks, true);
-  // Results arrive late where ports are slow, so more and shorter rounds are in flight.
+  // Results arrive late through slow ports, so more and shorter rounds are in flight.
   if (const std::size_t shortest = t.rail_slice_min; o.direct && r.slicing.slice_bytes > shortest) {
     r.slicing.rounds_in_flight *= static_cast<int>(r.slicing.slice_bytes / shortest);
     r.slicing.slice_bytes = shortest;

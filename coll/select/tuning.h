@@ -33,7 +33,7 @@ struct Tuning {
 
   std::size_t passed_on_bytes = 6u << 20;  // per round, if ranks forward chunks
 
-  // Minimum, if the message has that many rounds and they fit into scratch.
+  // The minimum number of rounds in flight, if the message has that many and they fit into scratch.
   int rounds_in_flight = 4;
 
   // From this size on, messages far exceed the caches, and non-temporal stores are faster.

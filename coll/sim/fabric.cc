@@ -1,4 +1,4 @@
-// The simulated fabric for a shape and a machine, and its cost model.
+// Builds the simulated fabric for a shape and a machine, and its cost model.
 #include <algorithm>
 #include <functional>
 
@@ -51,7 +51,7 @@ void set_machine(SimFabricOptions& o, const Machine& m) {
   o.rail = {m.rail.us, m.rail.gbps};
   o.spine = {m.spine.us, m.spine_gbps()};
   o.payload_share = m.payload_share;
-  // The fabric has one cost per message, for messages within a host and between hosts.
+  // The fabric has the same cost per message within a host and between hosts.
   const bool rails =
       std::ranges::adjacent_find(o.host_of_rank, std::not_equal_to<>()) != o.host_of_rank.end();
   o.post_us = o.complete_us = m.core_us + (rails ? m.rail_core_us : 0);

@@ -144,7 +144,7 @@ class Simulation {
   }
 
   void progress(Rank r) {
-    if (one_host_ && one_host_->as(r) != r) return;  // another rank represents it
+    if (one_host_ && one_host_->as(r) != r) return;  // another rank represents rank r
     Member& m = ranks_[place(r)];
     if (!failure_.ok()) return;
     if (!m.started) {
@@ -155,7 +155,7 @@ class Simulation {
     std::array<Completion, 64> batch;
     while (const std::size_t n = m.endpoint->poll(batch))
       for (std::size_t i = 0; i < n; ++i) {
-        // Only for scratch: without views, the fabric does not know which bytes will be reduced.
+        // Reductions from scratch; the fabric itself charges reductions of views.
         if (options_.reduce_us_per_byte > 0 && batch[i].code == Code::kOk)
           worked_us_ =
               std::max(worked_us_,
@@ -377,7 +377,7 @@ std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& any,
   if (by_blocks(algorithm.collective)) elements *= n;
   if (algorithm.collective == Collective::kAllToAll) elements *= n;
   const bool equal = elements % chunks == 0;
-  // If chunks differ in length, so do hosts.
+  // Hosts differ if chunks differ in length.
   if (equal && o.host_scale.empty() && o.leaf_of_host.empty())  // hosts of a leaf are not alike
     if (auto one = one_of(Alike::kHosts, algorithm, shape, count, type, o)) return one;
   if ((equal || elements / chunks >= kManyElements) && shape.hosts[0].size() > 1 &&

@@ -1,4 +1,4 @@
-// Measures the engine's own cost per step of a schedule: looking the step up, posting it, and
+// Measures the engine's own cost per step of a schedule: looking up the step, posting it, and
 // finding the steps it enables. The transport completes every transfer at once and moves no bytes.
 #include <benchmark/benchmark.h>
 

@@ -18,7 +18,7 @@
 
 namespace weft::testing {
 
-// Memory of weft::alloc.
+// Allocates with weft::alloc.
 class SharedMemory final : public std::pmr::memory_resource {
   void* do_allocate(std::size_t bytes, std::size_t) override { return weft::alloc(bytes); }
   void do_deallocate(void* p, std::size_t, std::size_t) override { weft::free(p); }

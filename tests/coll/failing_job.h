@@ -44,7 +44,7 @@ struct Note {
 };
 
 struct Board {
-  std::atomic<bool> finish;  // tells the ranks to end normally
+  std::atomic<bool> finish;  // makes the ranks end normally
 };
 
 // Runs one round: a collective, a size and a kind of memory, drawn at random and equal on all

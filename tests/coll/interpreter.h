@@ -60,8 +60,8 @@ class Interpreter {
   }
 
  private:
-  // Parts of a sum in progress, by the rank that each came from; one part once it is complete.
-  // Empty: unwritten.
+  // Parts of a sum in progress, each with its source rank; a complete sum has one part. Empty:
+  // unwritten.
   using Value = std::vector<std::pair<Rank, std::string>>;
   struct RankState {
     std::vector<Value> values;

@@ -121,15 +121,15 @@ RankData::RankData(const Question& q, int r, std::size_t shift, std::pmr::memory
   before_.assign(in_memory_.begin(), in_memory_.end());
 }
 
-// Defined here, where the compiler optimizes: elsewhere, destroying a vector calls a function per
-// byte.
+// Defined here, since this file is optimized: in other files, destroying a vector calls a function
+// per byte.
 RankData::~RankData() = default;
 RankData::RankData(RankData&&) = default;
 
 std::string RankData::check() const {
   const std::size_t e = size_of(q_.type), n = q_.out_elements(r_);
   std::byte want[8];
-  // Each block once, not each element: most time of these tests is spent here.
+  // Handles whole blocks, not elements: these tests spend most of their time here.
   std::size_t i = 0;
   for (int block = 0; i < n; ++block) {
     const std::size_t origin = q_.origin(r_, block);

@@ -93,7 +93,7 @@ TEST_F(FirstDay, MeasuresTestsAndWritesReportAndPage) {
   EXPECT_NE(index.find("-gpu.md): NVIDIA H100 of a test"), std::string::npos) << index;
 }
 
-// A weft that hangs from the first command on: every command is killed, and reported.
+// weft hangs in every command: each command is killed and reported.
 TEST_F(FirstDay, NothingHangs) {
   script("weft", "sleep 1000");
   const Output out = first_day(folder_ / "weft", 20);

@@ -1,7 +1,8 @@
-# What docs/tutorials/your-own-algorithm.md asks for, done to the text of coll/schedule/algorithm.cc.
+# Applies the change of docs/tutorials/your-own-algorithm.md to the text of
+# coll/schedule/algorithm.cc.
 
-# Sets `var` to `source` with the star in its list; to "" where it is there, as the reader of the
-# page has put it there; to NOTFOUND where the list has another form.
+# Sets `var` to `source` with the star in its list; to "" if the list already contains the star,
+# because a reader of the page has added it; to NOTFOUND if the list has another form.
 function(weft_add_star var source)
   set(${var} "" PARENT_SCOPE)
   if(source MATCHES "star_algorithms")

@@ -1,5 +1,5 @@
-# Readers of the tutorial change coll/schedule/algorithm.cc: their tree must configure as before. PAGE and
-# REGISTRY are the files.
+# Readers of the tutorial change coll/schedule/algorithm.cc: CMake must still configure their tree.
+# PAGE and REGISTRY are the files.
 include(${CMAKE_CURRENT_LIST_DIR}/add_star.cmake)
 file(READ ${PAGE} page)
 file(READ ${REGISTRY} registry)
@@ -22,7 +22,7 @@ if(NOT changed STREQUAL "")
   message(FATAL_ERROR "the page's diff is not seen in ${REGISTRY}: the star would be there twice")
 endif()
 
-# Somebody's own algorithm.
+# A reader's own algorithm.
 string(REPLACE "tree_algorithms()" "tree_algorithms(),\n  my_algorithms()" other "${registry}")
 weft_add_star(changed "${other}")
 if(NOT changed MATCHES "my_algorithms" OR NOT changed MATCHES "star_algorithms")

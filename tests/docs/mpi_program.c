@@ -1,4 +1,4 @@
-/* A program of MPI that knows nothing of weft: docs/mpi.md runs it. */
+/* An MPI program that does not use weft: docs/mpi.md runs it. */
 #include <mpi.h>
 #include <stdio.h>
 

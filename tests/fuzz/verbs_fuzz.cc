@@ -1,5 +1,5 @@
-// Invalid messages of a peer over verbs (transport/verbs*.cc, on a fake device): its greeting, its
-// letters, its writes into slots and their immediate data, its invitation after a connection has
+// Invalid messages of a peer over verbs (transport/verbs*.cc, on a fake device): greetings,
+// letters, writes into slots with their immediate data, and invitations after a connection has
 // ended. No invalid reads or writes, every transfer completes at most once, and no message is sent
 // to the wrong peer.
 //

@@ -20,7 +20,8 @@ void decode_payloads(const weft::wire::Frame& frame) {
   const std::string secret = "secret", nonce(kNonceBytes, 'n');
   const Hello hello{1, 2, nonce, std::string(kInstanceBytes, 'i'), 3, "host"};
   if (const auto c = decode_challenge(payload)) require(encode(*c) == payload);
-  // First unmodified: practically never with a right MAC. Then with a right one.
+  // First the unmodified input, whose MAC is practically never right; then the input with a right
+  // MAC.
   require(!decode_hello(payload, secret, nonce) || payload.size() > weft::kMacBytes);
   require(!decode_reply(payload, secret, nonce, hello) || payload.size() > weft::kMacBytes);
   const std::string body(payload);

@@ -1,7 +1,7 @@
-# Installs a built tree, moves it, then configures, builds and runs a program that uses it: by its
-# CMake package, and by pkg-config.
+# Installs a built tree, moves it, then configures, builds and runs a program that uses it, by its
+# CMake package and by pkg-config.
 
-# The dots of the version are not any character.
+# Escapes the dots of the version in regular expressions.
 string(REPLACE . "\\." VERSION ${VERSION})
 
 function(run)
@@ -36,7 +36,7 @@ run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/consumer)
 expect("^sum 1\n$")
 
-# Each installed header compiles alone, and there are no others than those of the interface.
+# Each installed header compiles alone, and only headers of the interface are installed.
 file(GLOB_RECURSE headers RELATIVE ${prefix}/include ${prefix}/include/*.h)
 list(LENGTH headers count)
 if(count LESS 4)
@@ -72,7 +72,7 @@ endforeach()
 run(${WORK}/sum)
 expect("^sum 1\n$")
 foreach(ranks IN ITEMS 1 2 4)
-  # By a launcher, and by a unique id.
+  # Starts by a launcher, and by a unique id.
   run(${prefix}/bin/weft launch -N ${ranks} -- ${WORK}/calls)
   math(EXPR last "${ranks} - 1")
   expect("rank ${last} of ${ranks} is right")
@@ -80,8 +80,8 @@ foreach(ranks IN ITEMS 1 2 4)
   expect("rank ${last} of ${ranks} is right")
 endforeach()
 
-# What the library exports is the list: the C names of both and of the header are the same, and C++
-# names are of the interface's classes and functions.
+# The library exports exactly the list: the list, the library and the header have the same C names,
+# and exported C++ names belong to the interface's classes and functions.
 run(${NM} -D --defined-only --demangle ${prefix}/${LIBDIR}/libweft.so)
 string(REPLACE ";" "," output "${output}")
 string(REGEX REPLACE "\n" ";" lines "${output}")

@@ -150,7 +150,7 @@ class Failover : public weft::testing::LabTest {
     wait_for(".up0");
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
-  // Waits until a rank has made this mark, or the job has ended.
+  // Waits until a rank has created this file, or the job has ended.
   void wait_for(const std::string& what) {
     for (int i = 0; i < 2400 && !fs::exists(file_ + what); ++i)
       if (ranks_.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready) break;

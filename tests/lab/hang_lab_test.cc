@@ -1,5 +1,5 @@
-// A rail fails under a job while its ports stay up: bytes enter and none leave. Every rank's error
-// names the rail and the hosts. Needs root.
+// A rail fails during a job while its ports stay up: bytes enter the rail and none leave it. Every
+// rank's error names the rail and the hosts. Needs root.
 //
 // WEFT_TEST_SEED repeats a run.
 // labels: lab

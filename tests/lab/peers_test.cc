@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using weft::Output;
 using weft::run;
 
-// As ./weft starts them.
+// The command with which ./weft starts the peers.
 const std::string kPeers = WEFT_SOURCE_DIR "/tests/peers/compare --weft " WEFT_BINARY;
 const std::string kChoice = WEFT_SOURCE_DIR "/tests/peers/choice --weft " WEFT_BINARY;
 

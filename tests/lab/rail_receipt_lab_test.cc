@@ -1,5 +1,5 @@
-// A rail fails when only receipts are left to send on it: the sender waits for them, while the
-// receiver has its results and does not poll. Needs root.
+// A rail fails while only receipts are still unsent on it: the sender waits for the receipts, while
+// the receiver has its results and does not poll. Needs root.
 // labels: lab
 // ctest: whole alone
 #include <fmt/format.h>

@@ -254,7 +254,7 @@ TEST(Topology, AHoleMovesNoOtherRank) {
   EXPECT_THAT(slots, ElementsAre(0, 0, 2, 3));
 }
 
-// A host whose device lacks an address that the others have still has the device.
+// A device without an address still counts as a device of its host.
 TEST(Topology, WithoutAnAddressARailIsAHole) {
   const auto with = [](const std::string& name, const std::string& address) {
     Nic one = nic(name);

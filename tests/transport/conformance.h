@@ -231,7 +231,7 @@ class End {
   void give_up() {
     while (!open_.empty()) cancel(static_cast<std::uint32_t>(open_.begin()->first >> 32));
   }
-  // For a thread that drives only this end.
+  // As above, for a thread that drives only this end.
   bool wait_idle() {
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (!idle()) {
@@ -262,8 +262,8 @@ class Net {
   Endpoints& endpoints() { return below_; }
   bool phantom() const { return ends_.front().caps().phantom; }
 
-  // Sends a message between all pairs. Tests in which a transport may close a connection start with
-  // it: UCX 1.13 aborts the process of a peer whose connection breaks while it is being established
+  // Sends a message between all pairs. Tests in which a transport may close a connection call it
+  // first: UCX 1.13 aborts the process of a peer whose connection breaks during its set-up
   // (github.com/openucx/ucx/pull/8175).
   ::testing::AssertionResult connect() {
     Buffer from(8), to(8);

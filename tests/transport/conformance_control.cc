@@ -84,8 +84,8 @@ TEST_P(Conformance, ACancelledReceiveIsForgotten) {
   }
 }
 
-// Rails do this whenever a message arrives by another path than its receive was posted for; and
-// tags are reused.
+// Rails cancels a receive whenever its message arrives over another rail; tags are reused
+// afterwards.
 TEST_P(Conformance, ATagMayBeUsedAgainWhenItsReceiveWasGivenUp) {
   for (const std::size_t bytes : {8, 3000, 300000}) {
     SCOPED_TRACE(::testing::Message() << bytes << " bytes");
@@ -163,7 +163,7 @@ TEST_P(Conformance, ACancelledSendIsForgotten) {
       }
       net[1].cancel(7);
       if (!net[0].transport().cause(1).ok() || !net[1].transport().cause(0).ok()) {
-        continue;  // releasing the buffer took the connection, which both sides notice
+        continue;  // releasing the buffer closed the connection, which both sides detect
       }
       from2.fill(2);
       const std::uint64_t s = net[0].send(1, 2, from2);
@@ -252,7 +252,7 @@ TEST_P(Conformance, BoardsKeepTwoRounds) {
       ASSERT_EQ(boards[static_cast<std::size_t>(r)]->collect(round, head(round).sign, all), -1);
       for (Rank from = 0; from < kRanks; ++from) {
         ASSERT_EQ(all[from], boards[static_cast<std::size_t>(r)]->read(from, round));
-        // This round's message, and if a slow reader still reads it, the previous one.
+        // This round's message, and the previous one, which a slow reader may still read.
         for (std::uint32_t k = round; k > 0 && k + 2 > round; --k) {
           const void* p = boards[static_cast<std::size_t>(r)]->read(from, k);
           ASSERT_NE(p, nullptr) << "round " << k << " of " << round << ", member " << from;

@@ -23,7 +23,7 @@ inline constexpr std::byte kFree{0xee};
 struct Setting {
   std::vector<int> host_of_rank = {0, 1};
   int rails = 2;
-  std::size_t own_rail = 0;  // every own_rail-th message stays on its rail; 0: none does
+  std::size_t own_rail = 0;  // every own_rail-th message has Transfer::own_rail; 0: none
   bool stalls = false;       // links that are down hold messages, as TCP does; else they lose them
   std::uint64_t seed = 1;
   std::size_t most_bytes = 40'000;
@@ -186,7 +186,7 @@ class Job {
     for (const Rest& rest : rests_)
       if (rest.rank == p && now_us() >= rest.from_us && now_us() < rest.to_us) return;
     std::vector<Completion> out(16);
-    for (int turn = 0; turn < 2; ++turn)  // one face's poll may find completions of another
+    for (int turn = 0; turn < 2; ++turn)  // a rail's poll may complete messages of the other
       for (auto& face : members_[at(p)].faces)
         while (const std::size_t n = face->poll(out))
           for (std::size_t c = 0; c < n; ++c) complete(out[c]);

@@ -1,8 +1,8 @@
 # cmake -D CLANG=clang++ -D SOURCE=... -D BINARY=... -P locks_test.cmake
-# Fails where clang finds, in a room with annotated mutexes, guarded data that is used without its
-# mutex. Fails as well where clang finds nothing wrong in sources that take no mutex.
+# Fails if clang finds, in a room with annotated mutexes, guarded data that is used without its
+# mutex. Also fails if clang finds no error in sources that take no mutex.
 
-# Sets `found` to what clang says of the text, a source.
+# Sets `found` to clang's messages about the text, a source.
 function(weft_check name text)
   file(WRITE ${BINARY}/${name}.cc "${text}")
   execute_process(
@@ -11,7 +11,7 @@ function(weft_check name text)
   set(found "${out}" PARENT_SCOPE)
 endfunction()
 
-# What needs an optional library is left out.
+# Sources that need an optional library are excluded.
 foreach(room IN ITEMS coll/api coll/bindings/c coll/codec coll/gpu coll/runtime coll/tasks
                       transport/control transport/gpu transport/job transport/memory)
   file(GLOB sources ${SOURCE}/${room}/*.cc)

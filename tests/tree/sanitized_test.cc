@@ -1,5 +1,5 @@
 // Tests excluded from sanitizers are marked by "sanitize:" and "unsanitized:" comments, and
-// decision 30 says for each what covers it instead.
+// decision 30 names for each the test that covers it instead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -66,8 +66,8 @@ void Channel::flush() {
         (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM))
       return;
     if (sent < 0) {
-      // The peer has closed the connection. Data that it sent before may still be unread, so
-      // receive() reports the end.
+      // The peer has closed the connection. The peer's last data may still be unread, so receive()
+      // reports the end.
       out_.clear();
       sent_ = queued_ = 0;
       return;
@@ -102,7 +102,7 @@ Channel::Got Channel::receive(wire::Frame& frame) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM))
       return Got::kNothing;
     if (got <= 0) {
-      // If a process is killed while data is unread, its kernel resets the connection.
+      // If a process is killed before it has read all data, its kernel resets the connection.
       const bool closed = got == 0 || errno == ECONNRESET;
       why_ = closed ? "connection closed" : std::strerror(errno);
       return Got::kEnd;

@@ -8,7 +8,7 @@
 //       | -- kChallenge: version, nonce A ----> |
 //       | <- kHello: rank, size, nonce B, MAC - |   MAC over A and the rest of the hello
 //       | -- kReply: verdict, text, MAC ------> |   MAC over A, B, rank, size and the rest
-//       | <- kConfirm ------------------------- |   r keeps this one of its connections
+// | <- kConfirm ------------------------- |   r keeps this connection only
 //       | -- kStart or kFailure --------------> |   all ranks are here, or the missing ranks
 //
 // Before kConfirm a payload has at most kMaxHandshakeBytes, which limits unauthenticated peers.
@@ -58,7 +58,7 @@ enum class Type : std::uint8_t {
 
 struct Frame {
   Type type = Type::kConfirm;
-  bool more = false;         // the next frame of this type continues this one
+  bool more = false;         // the next frame of this type continues this frame
   std::string_view payload;  // valid until the decoder's next call
 };
 

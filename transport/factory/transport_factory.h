@@ -10,21 +10,21 @@
 
 namespace weft {
 
-// Returns the transport that `auto` takes between hosts, from the topology only, so that all ranks
-// decide alike: "verbs" if every rail of every rank is an RDMA device with reliable connections, up
-// or not (the set-up of verbs reports a port that is down), "ucx" if all are RDMA devices without
-// (EFA), else "tcp"; also "tcp" if any rank cannot open a device of its host (Place::no_rdma) or
-// lacks the library (Place::no_verbs, no_ucx).
+// Returns the transport that `auto` takes between hosts. It depends only on the topology, so that
+// all ranks choose the same: "verbs" if every rail of every rank is an RDMA device with reliable
+// connections, even if its port is down, which the set-up of verbs reports; "ucx" if all rails are
+// RDMA devices without reliable connections (EFA); else "tcp"; also "tcp" if any rank cannot open a
+// device of its host (Place::no_rdma) or lacks the library (Place::no_verbs, no_ucx).
 std::string transport_between_hosts(const Topology& topology);
-// Returns why RDMA is not used although a host has devices, and the remedy: a rank that cannot open
-// a device, or has no library for it. Empty if RDMA is used, or no host has a device.
+// Returns why RDMA is not used although a host has devices (a rank cannot open a device, or has no
+// library for it), and the remedy. Empty if RDMA is used, or no host has a device.
 std::string why_no_rdma(const Topology& topology);
 
 // Loads the libraries that the rails and the requested transport ("auto", "verbs" ...) need, and
-// notes in `place` those that are missing.
+// records missing libraries in `place`.
 void note_libraries(Place& place, const std::string& asked);
 // If the library of the requested transport is missing, throws Error on every rank, with the first
-// such rank and the remedy.
+// rank that lacks it and the remedy.
 void check_libraries(const Topology& topology, const std::string& asked);
 
 // Makes this rank's end of a rail's transport. All ranks of the job call it, once for each rail.

@@ -74,8 +74,8 @@ class Job {
   // to this rank.
   virtual std::vector<std::string> all_gather_in_group(std::string_view group,
                                                        std::string_view mine);
-  // Sends mine[r] to rank r and returns what each rank sent to this rank. Collective. For pairwise
-  // data it moves fewer bytes than an all_gather, which sends every pair's data to every rank.
+  // Sends mine[r] to rank r and returns what each rank sent to this rank. Collective. Moves fewer
+  // bytes than an all_gather of the same data, which sends every pair's data to every rank.
   virtual std::vector<std::string> all_to_all(const std::vector<std::string>& mine);
   // Gathers byte strings of any size on rank 0, in rank order. Collective. Other ranks get an empty
   // vector and need memory only for their own bytes.

@@ -82,7 +82,7 @@ class Leaf : public Plane {
     left_ = true;
     root_.send(wire::Type::kLeave, {});
     wake();
-    // If the connection closed before rank 0 has read this frame, rank 0 would treat it as a death.
+    // If the connection closed before rank 0 reads this frame, this rank would count as dead.
     const auto enough = std::chrono::steady_clock::now() +
                         std::min<std::chrono::milliseconds>(timeout_, kGoodbyeTime);
     changed_.wait_until(lock, enough, [&]() WEFT_REQUIRES(mutex_) {
@@ -159,7 +159,7 @@ class Leaf : public Plane {
  private:
   static constexpr auto kGoodbyeTime = 5000ms;
   static constexpr auto kLastWords = 500ms;
-  static constexpr auto kVerdictTime = 1000ms;  // slower: rank 0 has itself failed
+  static constexpr auto kVerdictTime = 1000ms;  // rank 0 has failed if it takes longer
   static constexpr auto kGrace = 2000ms;        // for rank 0's verdict to arrive
   static constexpr std::size_t kDoorsAtOnce = 64;
   static constexpr std::size_t kMostDoorBytes = std::size_t{1} << 30;

@@ -114,7 +114,7 @@ void RootPlane::leave() noexcept {
   const Lock lock(mutex_);
   left_ = true;
   if (gathering_) give_up_gather("rank 0 has left the job");
-  for (Peer& p : peers_)  // they wait for this rank to shrink
+  for (Peer& p : peers_)  // these ranks wait for this rank's shrink()
     if (p.shrinks) p.member.channel.send(wire::Type::kGoodbye, {});
 }
 

@@ -1,4 +1,4 @@
-// An all-gather in which a failing rank also takes part. Does not interpret the exchanged bytes.
+// An all-gather in which failing ranks also take part. Does not interpret the exchanged bytes.
 #include "transport/job/exchange.h"
 
 #include <fmt/format.h>

@@ -182,7 +182,7 @@ class LocalProcesses {
       std::fflush(nullptr);
       _exit(code);
     }
-    setpgid(pid, pid);  // parent and child both set it: either may run first
+    setpgid(pid, pid);  // parent and child both set it, since either may run first
     processes_[of] = {pid, true};
     ++running_;
     guard_.add(pid);

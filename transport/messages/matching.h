@@ -101,7 +101,7 @@ class Matching {
     for (auto& [tag, one] : unexpected_)
       if (std::exchange(one.wanted, false)) end(one.receive.transfer.id);
   }
-  // Returns whether which(transfer) is true for a receive.
+  // Returns whether which(transfer) is true for any receive.
   template <class Which>
   bool any_receive(Which which) const {
     return std::ranges::any_of(posted_,

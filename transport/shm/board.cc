@@ -64,7 +64,7 @@ class ShmBoard final : public Board {
                const Head& head) noexcept override {
     BoardHalf* mine = half(me_, round);
     mine->sign = head.sign;
-    // Store word by word: `head` was just written so, and a wider load would stall on its store
+    // Copy word by word: `head` was just written by words, and wider loads would stall on store
     // forwarding.
     Head& kept = *head_at(mine);
     std::atomic_ref(kept.sign).store(head.sign, std::memory_order_relaxed);

@@ -62,7 +62,7 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
   p.matching.post(receive);
 }
 
-// Completes a receive from a message that was copied out earlier; true when it is complete.
+// Copies a message that was copied out earlier to its receive; true if the receive is complete.
 bool ShmTransport::take_spilled(Peer& p, Receive& receive, Unexpected& early) noexcept {
   const Transfer& t = receive.transfer;
   Completion done{.id = t.id, .code = early.kept.code, .crc = early.head.crc};

@@ -30,7 +30,7 @@ void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
     Waiting w{.transfer = t};
     if (!p.backlog.empty() || !try_send(p, w)) {
       if (p.backlog.empty()) waiting_.push_back(p.rank);
-      // unstage() may be called before the message is sent
+      // unstage() may be called before the message is sent.
       if ((w.held = slot_at(t.data)) >= 0) ++slot_refs_[static_cast<std::size_t>(w.held)];
       p.backlog.push_back(w);
     }
@@ -91,7 +91,7 @@ void ShmTransport::publish(Peer& p, Cell* cell, const Transfer& t, const Sent& s
   cell->seq.store(++p.sent, std::memory_order_release);
 }
 
-// Sends as much of the message as fits; true if all of it.
+// Sends the part of the message that fits; true if all of it is sent.
 bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
   const Transfer& t = w.transfer;
   Cell* cell = next_cell(p);

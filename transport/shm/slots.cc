@@ -50,7 +50,7 @@ int ShmTransport::slot_at(const void* data) const noexcept {
   return -1;
 }
 
-// stage() leaves one slot of each class for a message that needs one: see send_backlog().
+// stage() leaves one slot of each class for queued messages: see send_backlog().
 void* ShmTransport::stage(std::size_t bytes) noexcept {
   const int slot = take_slot(bytes, 1);
   return slot < 0 ? nullptr : slot_data(slot);

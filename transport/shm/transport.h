@@ -28,7 +28,7 @@ class Readable {
   ~Readable();
   Readable(const Readable&) = delete;
   Readable& operator=(const Readable&) = delete;
-  // Restricts this to descendants of `pid`, unless another instance exists.
+  // Permits only descendants of `pid` to read it, unless another instance exists.
   void only_for_children_of(int pid) noexcept;
 };
 
@@ -69,7 +69,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   void unstage(void* staged) noexcept override;
   bool mapped(const void* data, std::size_t bytes) const noexcept override;
 
-  // A send whose cell the peer has not finished with.
+  // A send whose cell the peer has not finished reading.
   struct Sent {
     std::uint64_t id = 0;
     bool report = false;       // complete `id` on the acknowledgment
@@ -126,11 +126,11 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
     Kept kept;
     std::string error;
     bool broken = false;  // the peer violated the protocol or cannot be mapped: ignored from now on
-    bool transfers_failed = false;  // and its transfers have been failed
+    bool transfers_failed = false;  // its transfers have been failed as well
     Head disputed;                  // the peer's head that did not match the expected one
   };
 
-  // Reads the members' hellos, and checks whether all can be attached to.
+  // Reads the members' hellos, and checks whether this rank can attach to all of them.
   void reach(Rank me, std::span<const Rank> members, std::span<const std::string> hellos);
   // Maps the peer's arena; from then on the peer polls for this rank's messages. If the mapping
   // fails, marks the peer broken and throws Error.
@@ -165,7 +165,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   int fill_slot(const void* data, std::size_t bytes) noexcept;
   void collect_acks(Peer& p) noexcept;
   void drain(Peer& p, bool patient = false) noexcept;
-  // Reads and validates a cell. False if it is invalid; the peer is broken then.
+  // Reads and validates a cell. If the cell is invalid, marks the peer broken and returns false.
   bool look(Peer& p, std::uint32_t cell, Message& m) noexcept;
   bool arrive(Peer& p, const Message& m, std::uint32_t cell, bool patient) noexcept;
   // Copies the message of `cell` to `unexpected`, which is already counted, and frees the cell.

@@ -73,7 +73,7 @@ class UcxTransport final : public Transport, private Recovery {
     std::byte data[kShort];
     ucp_dt_iov_t pieces[3];
   };
-  // An unexpected message, which is received before its receive is posted, to read its head.
+  // An unexpected message, received before its receive is posted, so that its head can be read.
   struct Unexpected {
     Rank peer;
     std::uint64_t tag;

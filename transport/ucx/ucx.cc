@@ -86,7 +86,7 @@ void UcxTransport::set_up(const Nic& rail, int nranks) {
 
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  // One thread at a time, not always the same.
+  // One thread at a time uses the worker, but not always the same thread.
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucp_worker_h worker = nullptr;
   check(ucp_worker_create(context, &worker_params, &worker), device_, "ucp_worker_create");

@@ -19,17 +19,17 @@ DType dtype_of(weft_dtype_t type) {
                                                          static_cast<int>(type), kDTypes - 1)});
 }
 
-// The sizes of blocks, one per rank of the communicator, as a caller passes them.
+// The block sizes that a caller passes, one per rank of the communicator.
 struct Sizes {
   const size_t *counts, *offsets;
 };
 
-// An operator as a caller passes it, which in C is a number.
+// The operator that a caller passes, which in C is a number.
 struct Op {
   weft_op_t number;
 };
 
-// Copies of sizes, for a group's notes.
+// Copies of block sizes, for the calls that a group records.
 struct KeptBlocks {
   std::vector<std::size_t> counts, offsets;
   KeptBlocks(const Communicator& comm, const Sizes& given)
@@ -39,7 +39,7 @@ struct KeptBlocks {
   operator Blocks() const { return {counts, offsets}; }  // NOLINT: implicit
 };
 
-// The arguments of weft.h as those of a Communicator.
+// Converts arguments of weft.h to those of a Communicator.
 const void* cpp(const Communicator&, const void* in) { return in; }
 void* cpp(const Communicator&, void* out) { return out; }
 std::size_t cpp(const Communicator&, std::size_t count) { return count; }
@@ -87,8 +87,7 @@ weft_result_t needs_no_request(weft_request_t** request) {
                 "pass NULL, and ask weft_group_end() for one");
 }
 
-// Runs, starts or notes a collective by one of its two forms. What a group notes owns its
-// arguments.
+// Runs, starts or records a collective by one of its two forms. A recorded call owns its arguments.
 template <class Run, class Start, class... Given>
 weft_result_t collective(weft_comm_t* comm, weft_request_t** request, Run run, Start start,
                          const Given&... given) {
@@ -133,7 +132,7 @@ using weft::c::guarded;
 using weft::c::Op;
 using weft::c::Sizes;
 
-// Returns what Communicator's collective `name` does with the arguments that follow.
+// Returns the result of Communicator's collective `name` for the arguments that follow.
 #define WEFT_C_RETURN(name, ...)                                       \
   WEFT_C_NOT_NULL(comm);                                               \
   return weft::c::collective(comm, request, &weft::Communicator::name, \

@@ -22,7 +22,7 @@ struct weft_comm {
   weft::Communicator comm;
 };
 
-// One call, or the calls of a group, which may have any number of both.
+// One call, or the calls of a group: any number of collectives and messages.
 struct weft_request {
   std::vector<weft::Request> calls;
   std::vector<weft::Batch> messages;
@@ -65,7 +65,7 @@ Reduction reduction_of(weft_op_t op);
 bool over(weft_request& request);
 // Takes the handle from the caller, waits, and returns the result of its calls.
 weft_result_t end(weft_request_t** request);
-// Gives the handle to the caller or, if its calls have failed already, returns the failure.
+// Passes the handle to the caller or, if its calls have failed already, returns the failure.
 weft_result_t hand_over(std::unique_ptr<weft_request> made, weft_request_t** request);
 
 }  // namespace weft::c

@@ -94,7 +94,7 @@ Codec codec_of(weft_codec_t codec) {
                      fmt::format("{} is not a weft_codec_t (1, 2)", static_cast<int>(codec))});
 }
 
-// Gives a communicator to the caller; null for an empty one.
+// Passes a communicator to the caller; null for an empty one.
 template <typename Make>
 weft_result_t make_comm(weft_comm_t** comm, Make&& make) {
   return guarded([&] {

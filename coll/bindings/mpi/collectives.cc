@@ -1,9 +1,9 @@
 // The collectives that weft takes over, blocking and non-blocking.
 //
 // All ranks must route a call the same way: the route depends on the communicator and, in
-// reductions, on the type and the operator, which MPI requires to be the same on all ranks. Data
-// that is only moved is moved as bytes, whatever its type: ranks may describe the same elements
-// differently, so a derived type on one of them does not make the call MPI's.
+// reductions, on the type and the operator, which MPI requires to be the same on all ranks. Calls
+// that only move data move bytes, whatever the type: ranks may describe the same elements with
+// different types, so a derived type on one rank must not route its call to MPI.
 #include <algorithm>
 #include <new>
 #include <optional>
@@ -37,7 +37,8 @@ int guarded(MPI_Comm comm, const Call& call) {
   }
 }
 
-// Whether weft has started the call: `start` returns why not, before anything is in flight.
+// Whether weft has started the call. `start` returns the reason if not, before anything is in
+// flight.
 template <class Start>
 bool started(Count& count, Running& running, const Start& start, Way& way) {
   try {
@@ -77,8 +78,8 @@ int run(Count& count, MPI_Comm comm, MPI_Request* request, const Start& start, c
   });
 }
 
-// The type and operator of a reduction; empty: `way` says why. Throws Refused for buffers that no
-// reduction takes. The result goes to `out`.
+// The type and operator of a reduction; empty: `way` is the reason. Throws Refused for buffers that
+// no reduction takes. The result goes to `out`.
 std::optional<RedOp> reduction(const void* in, const void* out, std::size_t count,
                                MPI_Datatype type, MPI_Op op, Way& way) {
   if (!dtype_of(type)) {

@@ -79,8 +79,8 @@ std::string from_rank_0(std::string text) {
   return text;
 }
 
-// A launcher ends a job when one of its processes ends. The user should see the exit code and
-// message of that process, not of one that noticed it, as without weft.
+// A launcher ends a job when one of its processes ends. As without weft, the user should see the
+// exit code and message of that process, not those of a process that detected its end.
 constexpr std::chrono::seconds kLauncherEndsJob(5);
 
 bool ends_the_job(MPI_Comm comm) {

@@ -18,7 +18,7 @@
 
 namespace weft::mpi {
 
-// Where a call went, and if to MPI, why.
+// Whether weft or MPI runs a call; if MPI, the reason.
 enum class Way : std::uint8_t {
   kWeft,
   kOff,           // weft is off, or has not started
@@ -47,11 +47,11 @@ class Count {
 // Ends the program, with a message, if it runs another MPI than this library was built for.
 void check_mpi();
 // Creates the World of MPI_COMM_WORLD after PMPI_Init. If weft cannot start on every rank, all
-// ranks stay with MPI, and one line says why. Never fails the program.
+// ranks use MPI, and one line prints the reason. Never fails the program.
 void start();
-// Ends weft before PMPI_Finalize: finishes open requests, prints the counts if asked for.
+// Ends weft before PMPI_Finalize: finishes open requests, and prints the counts if requested.
 void finish();
-// The communicator that serves `comm`; null: none, and `way` says why.
+// The communicator that serves `comm`; null: none, and `way` is the reason.
 Communicator* serving(MPI_Comm comm, Way& way);
 // Whether weft can return requests. The same on all ranks.
 bool hands_out();
@@ -62,7 +62,7 @@ int adopt(int returned, MPI_Comm parent, const MPI_Comm* made);
 // returns for an error with the failure's text.
 int answer(MPI_Comm comm, const Status& status);
 void print_counts();
-// Starts a thread that progresses weft's calls while the program is elsewhere.
+// Starts a thread that progresses weft's calls while the program makes no calls.
 void keep_moving();
 
 // A communicator of this rank alone, with MPI_ERRORS_RETURN.
@@ -70,13 +70,14 @@ MPI_Comm own_communicator();
 
 // ---- open requests (requests.cc)
 class Running;
-// Returns an MPI request that completes when `running` has ended. If that has failed already,
-// returns what the error handler returns instead.
+// Returns an MPI request that completes when `running` has ended. If `running` has failed already,
+// returns what the error handler returns.
 int hand_out(std::unique_ptr<Running> running, MPI_Request* request);
-// Completes the open requests whose collectives are over, and returns how many. Returns at once if
-// there are none, and in MPI calls that weft makes.
+// Completes the open requests whose collectives are over, and returns how many. Does nothing in MPI
+// calls that weft makes.
 int advance();
-// Makes MPI call advance() wherever it waits, or, if !on, no longer. Returns whether this MPI can.
+// Makes MPI call advance() wherever MPI waits or, if !on, stops these calls. Returns whether this
+// MPI supports it.
 bool watch_from_mpi(bool on);
 // Lets MPI progress its own calls.
 void move_mpi();

@@ -89,7 +89,7 @@ WEFT_LEFT(WEFT_BOTH, , int, int)
 WEFT_LEFT(WEFT_BOTH, _c, MPI_Count, MPI_Aint)
 #endif
 
-// Persistent ones are counted when they are created.
+// Persistent collectives are counted when they are created.
 #ifdef WEFT_PERSISTENT
 #define WEFT_INIT(NAME, INAME, C, START, TYPED, ...) \
   WEFT_MADE(WEFT_PERSISTENT, NAME##_init##C, TYPED, __VA_ARGS__)

@@ -1,10 +1,9 @@
 // Requests of MPI for collectives that weft has in flight.
 //
-// A request is a generalized one (MPI 4.0, chapter 13.2), so every call of MPI accepts it. It
-// completes when weft is seen to be done, on a thread of the program: MPI calls weft wherever it
-// waits for the request, in any call. The standard has no way to arrange this, but Open MPI and
-// MPICH both have one. The progress thread progresses weft's collectives while the program is
-// elsewhere.
+// A request is a generalized one (MPI 4.0, chapter 13.2), so every call of MPI accepts it. A thread
+// of the program completes it after weft has finished: MPI polls weft in every call that waits for
+// the request. The standard defines no such hook, but Open MPI and MPICH both have one. The
+// progress thread progresses weft's collectives while the program makes no MPI calls.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -64,7 +63,7 @@ Open* take_over() {
 // callback reports progress.
 int progress() { return advance(); }
 #else
-// MPICH polls its extended generalized requests with these, and does nothing else meanwhile.
+// MPICH polls its extended generalized requests with these, and makes no other calls meanwhile.
 int poll(void*, MPI_Status*) {
   advance();
   move_mpi();
@@ -152,7 +151,7 @@ int Running::end() {
 
 int hand_out(std::unique_ptr<Running> running, MPI_Request* request) {
   if (running->test()) {
-    // A message to MPI_PROC_NULL is complete, and so is its request, in every MPI.
+    // In every MPI, a message to MPI_PROC_NULL is complete at once, and so is its request.
     const int error = running->end();
     return error == MPI_SUCCESS
                ? PMPI_Isend(nullptr, 0, MPI_BYTE, MPI_PROC_NULL, 0, own_communicator(), request)

@@ -38,8 +38,8 @@ class Running {
     return {0, ranks(), counts, at};
   }
 
-  // Starts a collective of weft by one of its two forms, which are WEFT_FORMS(name); where the call
-  // waits, the collective also ends.
+  // Starts a collective of weft by one of its two forms, which are WEFT_FORMS(name); a blocking
+  // call also ends the collective.
   template <class Blocking, class Async, class... Args>
   void begin(Blocking blocking, Async async, const Args&... args) {
     if (waits_)
@@ -72,9 +72,9 @@ class Running {
 
   // Makes progress; true when the collective is over.
   bool test() { return waits_ || (is_batch_ ? batch_.test() : request_.test()); }
-  // When it is over: copies the results to the user, and returns the result of MPI's call.
+  // Called at the end: copies the results to the user, and returns the result of MPI's call.
   int end();
-  // When it is over.
+  // Called when the collective is over.
   bool failed();
 
  private:

@@ -55,7 +55,7 @@ std::span<const Known> known_types() {
 // PMPI_Pack counts bytes in an int.
 constexpr std::size_t kMostPacked = std::size_t{1} << 30;
 
-// A type whose one element has `bytes` bytes.
+// A type whose elements have `bytes` bytes each.
 MPI_Datatype piece_of(std::size_t bytes) {
   constexpr int kUnit = 1 << 20;
   MPI_Datatype unit, piece, types[] = {MPI_DATATYPE_NULL, MPI_BYTE};
@@ -69,8 +69,8 @@ MPI_Datatype piece_of(std::size_t bytes) {
   return piece;
 }
 
-// Moves what PMPI_Pack cannot, `count` elements of any size at any address, `bytes` bytes in all,
-// by a message to this rank itself.
+// Moves data that PMPI_Pack cannot move, by a message to this rank itself: `count` elements of any
+// size at any address, `bytes` bytes in all.
 int move_by_message(std::byte* user, int count, MPI_Datatype type, std::byte* packed,
                     std::size_t bytes, bool out) {
   MPI_Datatype piece = piece_of(bytes);
@@ -97,7 +97,7 @@ void expect_blocks(const void* data, const Layout& layout, MPI_Datatype type, bo
     most = std::max(most, elements(layout.counts[b]));
   expect(is_plain || describes(type));
   MPI_Aint begin = 0, extent = 0;
-  // MPI_BOTTOM, with addresses in the type, is null, too.
+  // MPI_BOTTOM is null, too; then the type contains the addresses.
   if (!data && most != 0) PMPI_Type_get_true_extent(type, &begin, &extent);
   expect_buffer(data, most != 0 && begin == 0);
 }

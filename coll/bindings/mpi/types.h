@@ -11,9 +11,10 @@
 
 namespace weft::mpi {
 
-// weft's element type for reductions; empty: it has none.
+// weft's element type for reductions; empty: weft has none.
 std::optional<DType> dtype_of(MPI_Datatype type);
-// weft's operator on elements of that type; empty: it has none, or it is undefined on the type.
+// weft's operator on elements of that type; empty: weft has none, or the operator is undefined on
+// the type.
 std::optional<RedOp> op_of(MPI_Op op, MPI_Datatype type);
 
 // Whether elements of the type are contiguous in memory, in the order in which they are sent.
@@ -21,9 +22,9 @@ bool plain(MPI_Datatype type);
 // The bytes of one element that are sent.
 std::size_t bytes_of(MPI_Datatype type);
 
-// Thrown if MPI rejects an argument of a call, before weft has begun anything. The call then goes
-// to MPI, which reports the error as it does without weft. Where MPIs do not check, but crash, the
-// call fails with an error of class `by_weft`.
+// Thrown if MPI rejects an argument of a call, before weft has begun anything. MPI then runs the
+// call, and reports the error as it does without weft. If MPI libraries would crash instead of
+// checking, the call fails with an error of class `by_weft`.
 struct Refused {
   int by_weft = MPI_SUCCESS;
 };
@@ -90,11 +91,12 @@ class KeptType {
 class Bytes {
  public:
   Bytes() = default;
-  // Both throw Refused for a buffer, count or type that MPI rejects. to_send(): a buffer that is
-  // read. copy: packs into a new buffer even if the datatype is contiguous.
+  // Both functions throw Refused for a buffer, count or type that MPI rejects. to_send(): a buffer
+  // that is read. copy: packs into a new buffer even if the datatype is contiguous.
   static Bytes to_send(const void* data, const Layout& layout, MPI_Datatype type,
                        bool copy = false);
-  // A buffer that is written, a copy by unpack(). reads: its content is also read before.
+  // A buffer that is written; unpack() writes it if it is a copy. reads: the call also reads the
+  // buffer's content.
   static Bytes to_receive(void* data, const Layout& layout, MPI_Datatype type, bool reads = false);
   std::byte* at() const { return at_; }
   std::size_t count(std::size_t block) const { return counts_.empty() ? bytes_ : counts_[block]; }
@@ -103,7 +105,7 @@ class Bytes {
   }
   // The blocks in at(), in bytes. Only for a layout that is not uniform.
   Blocks blocks() const { return {counts_, offsets_}; }
-  // Afterwards unpack() does not need the program's type.
+  // Keeps the datatype, so that unpack() does not need the program's handle of it.
   void keep_type();
   // Copies what was received to the user's buffer.
   void unpack();

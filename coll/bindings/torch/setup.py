@@ -47,12 +47,12 @@ def libweft():
 library = libweft()
 package = HERE / "weft_torch"
 shutil.copyfile(library, package / SONAME)
-# One source of all: PyTorch's headers take a compiler most of its time.
+# Compiles all sources as one: most of the compile time is PyTorch's headers.
 whole = HERE / "build" / "weft_torch.cc"
 whole.parent.mkdir(exist_ok=True)
 sources = sorted((HERE / "csrc").glob("*.cc"))
 whole.write_text("".join(f'#include "../csrc/{s.name}"\n' for s in sources))
-# The linker wants the name without a version.
+# The linker needs the name without a version.
 link = HERE / "build" / "lib"
 link.mkdir(parents=True, exist_ok=True)
 shutil.copyfile(library, link / "libweft.so")

@@ -254,7 +254,7 @@ TEST(Big, SixtyFourRanks) {
   });
 }
 
-// Ranks that need different amounts of scratch still slice the message alike.
+// Ranks that need different amounts of scratch still slice the message in the same way.
 TEST(Big, UnevenHostsCutALargeMessageAlike) {
   WorldOptions options;
   options.timeout = kBigTimeout;

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: no
-// Memory cost of communicators, and that destroying them returns all of it.
+// The memory cost of communicators; destroying them returns all of it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -45,8 +45,8 @@ class Compressed : public InLayouts {
   }
 };
 
-// Compares with the exact result. Blocks restart every `part` elements, and each has the error
-// bound of its own largest value.
+// Compares with the exact result. Blocks restart every `part` elements; the largest value of a
+// block determines its error bound.
 void expect_close(const std::vector<float>& out, const std::vector<std::vector<float>>& in,
                   Codec codec, Collective c, RedOp op, std::size_t part) {
   const auto n = static_cast<int>(in.size());
@@ -184,7 +184,7 @@ TEST_P(Compressed, ReduceScatterAndAllGatherHaveResiduals) {
       double exact = 0;
       for (const auto& theirs : in)
         exact += theirs[static_cast<std::size_t>(plain.rank()) * kCount + i];
-      // A single call may be off by n / 16 of 16; the mean of 100 calls is not.
+      // A single call may have an error of n / 16 of 16; the mean of 100 calls does not.
       ASSERT_NEAR(sum[i] / kTimes, exact, 0.05 * static_cast<double>(n)) << i;
     }
     std::fill(residual.begin(), residual.end(), 0.0F);
@@ -273,7 +273,7 @@ TEST(CompressedCalls, RefuseWhatTheyCannotCompress) {
     refused(comm.all_reduce(nullptr, f.data(), 8, DType::kFloat32, RedOp::kSum), "in is null");
     EXPECT_THROW(plain.compressed({.codec = static_cast<Codec>(9)}), Error);
     EXPECT_THROW(error_bound(Codec::kInt8, Collective::kBroadcast, RedOp::kSum, 2), Error);
-    // Refused before anything was sent: the next call is correct, compressed or not.
+    // Refused before any rank sends data: the next call is correct, compressed or not.
     for (Communicator* c : {&comm, &plain}) {
       std::fill(f.begin(), f.end(), 1.0F);
       ASSERT_TRUE(c->all_reduce(f.data(), f.data(), 8, DType::kFloat32, RedOp::kSum).ok());

@@ -116,7 +116,7 @@ TEST_P(Handles, ATimeThatIsUpIsNoFailure) {
     for (const std::size_t count : {kSmall, kLarge}) {
       std::int32_t token = 0;
       Sum sum(comm, count);
-      if (comm.rank() == 0) {  // late: the others have timed out once
+      if (comm.rank() == 0) {  // late: the other ranks have timed out once
         for (Rank r = 1; r < comm.size(); ++r)
           ASSERT_TRUE(comm.recv(&token, 1, DType::kInt32, r).ok());
         EXPECT_TRUE(sum.start().wait().ok());
@@ -283,7 +283,7 @@ TEST_P(Handles, TheDeadlineHoldsInTestToo) {
       run([&](World& world) {
         Communicator comm = world.world();
         Sum sum(comm, count);
-        if (comm.rank() == 0) {  // makes no call, but lives until it sees the failure
+        if (comm.rank() == 0) {  // makes no call, but runs until it detects the failure
           const auto end = Clock::now() + milliseconds(20000);
           while (!job_of(world).failed() && Clock::now() < end)
             std::this_thread::sleep_for(milliseconds(1));

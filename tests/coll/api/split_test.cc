@@ -252,7 +252,7 @@ TEST_P(Split, WrongArgumentsAreToldOnEveryRank) {
       told("asked for", [&] { (void)all.subset(me == 0 ? some : others); });
     else
       EXPECT_FALSE(all.subset(none));
-    if (n > 2) {  // the same ranks in another order, in which the last one keeps its rank
+    if (n > 2) {  // the same ranks in another order; the last rank keeps its number
       const std::vector<Rank> order{0, 1, 2}, other{0, 2, 1};
       if (me < 3)
         told("asked for", [&] { (void)all.subset(me == 2 ? other : order); });

@@ -103,7 +103,7 @@ TEST(WorldEnd, WhoAsksWhyAGatherFailedEndsBeforeShrinkDoes) {
   asker.join();
 }
 
-// One rank's process has ended; without the fix, the others waited until the deadline.
+// Regression: after one rank's process had ended, the other ranks waited until the deadline.
 TEST(WorldEnd, WithoutAThreadForProgressAllHearOfIt) {
   auto jobs = local_jobs(2);
   const auto where = testing::places({2});

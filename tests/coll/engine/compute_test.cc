@@ -1,4 +1,4 @@
-// The engine with a Compute: the work that it launches, and that rounds wait for it.
+// The engine with a Compute: the engine launches work, and rounds wait for it.
 #include "coll/engine/compute.h"
 
 #include <gtest/gtest.h>
@@ -136,7 +136,7 @@ TEST(ComputeRounds, WaitForEveryWork) {
   EXPECT_TRUE(run.done());
 }
 
-// A message written by a NIC is forwarded once it is visible, not once it is received.
+// A message written by a NIC is forwarded when it has become visible, not when it is received.
 TEST(ComputeRounds, SendOnWhatHasLanded) {
   const Plan plan = plan_of(*find_algorithm(Collective::kAllGather, "ring"), uniform(3, 1));
   Memory compute(true, 64);

@@ -36,7 +36,7 @@ TEST(Outline, OfARing) {
   EXPECT_EQ(o.scratch_chunks, kArrivalsAhead);  // arrivals from the only neighbor reuse the credits
 }
 
-// In the block layout every message is one chunk, and a rank keeps what it forwards.
+// In the block layout every message is one chunk, and a rank keeps the chunks that it forwards.
 TEST(Outline, OfBlocks) {
   const Outline o = outline(Collective::kReduceScatter, "hierarchical_hd", uniform(4, 2), true);
   EXPECT_EQ(o.rail_messages, 2 * 3);

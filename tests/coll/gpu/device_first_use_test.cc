@@ -1,7 +1,7 @@
 // labels: multiproc
-// A communicator allocates all its resources before a stream waits at its first call: the fake
-// device rejects allocations, mappings and loads then (OnFakeDevice checks late calls that are only
-// recorded).
+// A communicator allocates all its resources before a stream waits at its first call: afterwards
+// the fake device rejects allocations, mappings and loads (OnFakeDevice checks late calls that are
+// only recorded).
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -21,8 +21,8 @@ class DeviceFirstUse : public OnFakeDevice {
   const testing::NoLateMemory strict_;
 };
 
-// Streams of earlier calls wait, because the GPU runs far behind the host, when more communicators
-// are first used, on every path and for messages.
+// More communicators are first used while streams of earlier calls wait, because the GPU runs far
+// behind the host. Covers every path, and messages.
 TEST_F(DeviceFirstUse, OfFurtherCommunicators) {
   for (const auto& where : {places({2}), places({2, 2})})
     run_ranks(where, patient(), [](World& world) {
@@ -73,7 +73,7 @@ class DeviceFirstUseOfCards : public OnFakeCards {
   const testing::NoLateMemory strict_;
 };
 
-// The same with memory that NICs reach.
+// As above, with memory that NICs reach.
 TEST_F(DeviceFirstUseOfCards, OfFurtherCommunicators) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     TestStream work(*fake_device(), gpu_of(world));

@@ -123,7 +123,7 @@ TEST_P(DeviceHang, ARankThatNeverCalls) {
   }
 }
 
-// Messages of a rank with host memory never match those that the others wait for.
+// Messages of a rank with host memory never match the receives of the other ranks.
 TEST_P(DeviceHang, AnotherMemoryOnOneRank) {
   for (const auto& [count, usual_device] :
        {std::pair{16ul, true}, {4096ul, true}, {1024ul, false}}) {

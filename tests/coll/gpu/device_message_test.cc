@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// send, recv and exchange in stream order: what they wait for, and what waits for them. Uses the
-// fake device; device_message_end_test.cc tests how they end.
+// send, recv and exchange in stream order: the work that they wait for, and the work that waits for
+// them. Uses the fake device; device_message_end_test.cc tests how they end.
 #include <gtest/gtest.h>
 
 #include <algorithm>

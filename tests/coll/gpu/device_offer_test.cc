@@ -100,7 +100,7 @@ TEST_F(DeviceOffers, NoByteOfAMessagePassesHostMemory) {
   }
 }
 
-// If GPUs do not reach each other, and between hosts.
+// Applies if GPUs do not reach each other, and between hosts.
 TEST_F(DeviceOffers, ThroughHostMemoryWhereThereIsNoOtherWay) {
   for (const bool one_host : {true, false}) {
     fake_->separate(one_host);

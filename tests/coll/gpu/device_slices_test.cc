@@ -97,7 +97,7 @@ TEST_F(DeviceSlices, ArriveWhileOthersAreCopied) {
 }
 
 // Likewise for a collective: the first slice reaches the other GPU while the owner's GPU is
-// blocked, and nothing else is waited for.
+// blocked, and does not wait for other slices.
 TEST_F(DeviceSlices, OfUnevenBlocksArriveWhileOthersAreCopied) {
   for (const bool on_stream : {false, true})
     run_ranks(places({1, 1}), patient(), [&](World& world) {

@@ -167,7 +167,7 @@ TEST_F(DeviceStreams, TheHostDoesNotWaitForTheStream) {
   });
 }
 
-// The device refuses the last write of a fence: the stream, which already waits for it, continues.
+// The device refuses the last write of a fence: the stream that waits for it continues.
 TEST_F(DeviceStreams, ACallThatTheDeviceRefusesDoesNotHoldItsStream) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     if (world.rank() != 0) return;

@@ -171,7 +171,7 @@ TEST_F(Diagnoses, CountsOfAPairThatDiffer) {
   for (const Rank r : {0, 2, 3}) rank(r).operations.push_back(over);
   expect(Cause::kMismatch, 0,
          "all_to_all_v #124: rank 1 expects elements from rank 0, which sends it fewer, or none");
-  // The same while rank 0 waits for other ranks: it has nothing for rank 1.
+  // Rank 0 now waits for other ranks: it has no data for rank 1.
   rank(0).operations.pop_back();
   waits(0, o, {recv(1), recv(2)});
   rank(0).operations.back().peers.erase(rank(0).operations.back().peers.begin());
@@ -229,7 +229,7 @@ TEST_F(Diagnoses, ALinkThatMovesNothing) {
          "has not reached rank 2");
 }
 
-// Messages of rail 0 are striped over both rails; the part sent over rail 0 arrived, and the part
+// Messages of rail 0 are striped over both rails. The part sent over rail 0 has arrived; the part
 // sent over rail 1 is missing.
 TEST_F(Diagnoses, TheRailThatMovesNothingIsNotThatOfThePair) {
   PeerProgress sender = both(2, 9, 3, 7, 1), receiver = both(1, 9, 5, 9, 1);

@@ -191,7 +191,7 @@ TEST_P(Hang, DifferentOrderOfTwoCommunicators) {
   job.let_go();
 }
 
-// A different call: found at once if their messages match, otherwise at the deadline.
+// A different call is found at once if its messages match, otherwise at the deadline.
 TEST_P(HangOnAWire, OtherArguments) {
   HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, HangNote&) {
     if (world.rank() != victim_) return next_call(world);
@@ -227,7 +227,7 @@ TEST_P(HangOnAWire, NothingWhereSomethingIsExpected) {
     const std::string message = job.note(r).message;
     EXPECT_TRUE(job.note(r).code == Code::kMismatch || job.note(r).code == Code::kTimeout);
     EXPECT_THAT(message, ContainsRegex("all_to_all_v #[0-9]+"));
-    // Between both halves of the error, counters of the ports (TCP may retransmit).
+    // Counters of the ports may be between the two halves of the error (TCP may retransmit).
     EXPECT_THAT(message, ContainsRegex(fmt::format(
                              "rank {} expects elements from rank {}, which sends it fewer|"
                              "what rank {} sent in .* has not reached rank {};.* or the "

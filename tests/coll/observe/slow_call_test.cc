@@ -41,7 +41,7 @@ TEST(SlowCall, OfAnAllToAllWithBlocksOfDifferentSizes) {
       << lines->str();
 }
 
-// A board uses no port, so no call is timed, whenever the last timed call was.
+// A call on a board uses no port, so it is never timed, even long after the last timed call.
 TEST(SlowCall, IsNotOneOnABoardLongAfterAnother) {
   const auto lines = std::make_shared<std::ostringstream>();
   log().sinks().push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(*lines));

@@ -125,7 +125,7 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
   EXPECT_GT(last_step, 0);
 }
 
-// The job is done by then, and its results are as good as without a trace.
+// The job has ended by then, so its results are not affected.
 TEST_F(Observed, ATraceThatAFullDiskCutsOffEndsNoJob) {
   for (int r = 0; r < 2; ++r)
     fs::create_symlink("/dev/full", file(fmt::format("t.rank{}.json", r)));
@@ -278,7 +278,7 @@ TEST_F(Observed, MetricsOnAFullDiskLeaveNothingBehind) {
   EXPECT_THAT(job.text, Not(HasSubstr("0 m.rank"))) << "what could not be written";
 }
 
-// But a requested file that cannot be written is reported; see the full disks above.
+// Exception: a requested file that cannot be written is reported (see the tests with full disks).
 TEST_F(Observed, TheLogIsSilentUnlessAsked) {
   const std::string command = perf("all_reduce -b 64K -e 64K -n 2");
   EXPECT_THAT(run(command).text, Not(HasSubstr("weft: all_reduce of")));

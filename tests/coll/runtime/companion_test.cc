@@ -18,7 +18,7 @@ TEST(Companion, OfSomeRanksFailsWithTheWhole) {
   some.whole = &whole;
   EXPECT_TRUE(concerns(dead, some));
   EXPECT_TRUE(concerns(ended, some));
-  // A failure of another communicator, or of a rank in neither, ends neither.
+  // A failure of another communicator, or of a rank outside both, ends neither of the two.
   EXPECT_FALSE(concerns({Scope::Ends::kGroup, 0, 8}, some));
   EXPECT_FALSE(concerns({Scope::Ends::kGroup, 1, 7}, some));
   EXPECT_FALSE(concerns({Scope::Ends::kRank, 4}, some));

@@ -1,4 +1,4 @@
-// Tests Failures in isolation: the verdict on a suspicion, also if the search for the cause throws.
+// Tests Failures in isolation: the result for a suspicion, also if the search for the cause throws.
 #include <gtest/gtest.h>
 
 #include <chrono>

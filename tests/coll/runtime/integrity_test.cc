@@ -75,8 +75,8 @@ TEST_P(Integrity, FlippedBitsAreRepaired) {
   EXPECT_GT(retries.load(), 0u);
 }
 
-// Checksums are computed in several places: during copies, by the reduction, or separately if it
-// cannot be repeated; over lent memory, and over staged results.
+// Checksums are computed in several places: during copies, by the reduction, or separately if the
+// reduction cannot be repeated. Covers lent memory and staged results.
 TEST_P(Integrity, InEveryCollectiveMemoryAndPlace) {
   const auto cases = testing::Pairwise(
                          testing::Axis<Collective>{
@@ -197,8 +197,8 @@ TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
   });
 }
 
-// Long messages are striped over both rails: the error names the rail of the damaged part, not the
-// rail of the pair.
+// Long messages are striped over both rails: the error names the rail that carried the damaged
+// part, not the rail of the pair.
 TEST(Integrity, SpreadMessagesAreToldByTheRailTheyCameOver) {
   for (const int rail : {0, 1}) {
     const auto lines = std::make_shared<std::ostringstream>();

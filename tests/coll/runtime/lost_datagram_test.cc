@@ -27,7 +27,7 @@ bool until(const std::atomic<int>& step, int value) {
   return Processes::wait_until(seconds(60), [&] { return step.load() == value; });
 }
 
-// The first rank sends, and then makes no call until the other has received.
+// The first rank sends, and then makes no call until the other rank has received the message.
 int be_a_rank(const JobSpec& spec, Steps& steps) {
   const auto where = testing::places({1, 1}, 1);
   World world(connect(spec), where[static_cast<std::size_t>(spec.rank)],

@@ -202,8 +202,8 @@ TEST_P(Scope4, WithRank0AllEnd) {
   for (Rank r = 1; r < 4; ++r) EXPECT_THAT(std::string(notes_[r].first), HasSubstr("rank 0"));
 }
 
-// A rank that destroys its World after a communicator failed passes on the reason to ranks that
-// wait for it.
+// If a rank destroys its World after a communicator failed, ranks that wait for this rank get the
+// reason.
 TEST_P(Scope4, WhoEndsItsWorldAfterAFailureIsNotWaitedFor) {
   run([&](World& world, Communicator& half, Communicator& across, ScopeNote& n) {
     std::vector<float> in(9, 1), out(9);

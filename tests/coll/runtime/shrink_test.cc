@@ -362,7 +362,7 @@ TEST(ShrinkMisuse, TheOldWorldSaysWhatHappened) {
   });
 }
 
-// A watchdog thread does not know when another thread shrinks the World.
+// A watchdog thread may use the World at any time, even while another thread shrinks it.
 TEST(ShrinkMisuse, TheOldWorldMayBeAskedMeanwhile) {
   for (int round = 0; round < 5; ++round)
     testing::run_ranks(testing::places({1, 1}, 2), {}, [](World& world) {

@@ -1,4 +1,4 @@
-// While a rank finds out why a call is late, or reports it, its other calls progress.
+// While a rank searches for the cause of a late call, or reports it, its other calls progress.
 // sanitize: address threads
 #include <gtest/gtest.h>
 

@@ -279,7 +279,7 @@ std::vector<double> sent_by_port(const Algorithm& a, const Shape& shape, int hos
   return sent;
 }
 
-// Bytes / rate of the slowest port are within 3 % of the bound from the rates.
+// The largest bytes / rate of any port is within 3 % of the bound from the rates.
 TEST(Algorithms, PortsAreBusyByTheirRates) {
   struct Case {
     int hosts, per_host;

@@ -267,8 +267,8 @@ TEST(Check, FindsADeadlockThatTwoCreditsHide) {
 }
 
 TEST(Check, AReductionHoldsItsCreditsUntilAllOfItIsThere) {
-  // Rank 2 sends its part of the first chunk only when rank 1's last message has been taken, but
-  // the first message holds the credit for that.
+  // Rank 2 sends its part of the first chunk only after rank 1's last message is received, but the
+  // first message holds the credit for it.
   const Chunks c0{0, 1}, c1{1, 1}, c2{2, 1}, c{0, 3};
   auto all = empty(3, 3);
   for (const auto& [peer, at] : {std::pair{1, c0}, {2, c0}, {1, c1}, {1, c2}, {2, c1}, {2, c2}})

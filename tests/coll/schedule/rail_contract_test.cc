@@ -182,8 +182,8 @@ TEST(RailContract, WhatNoAlgorithmCanIsRefusedOnlyWhereItMustBe) {
   }
 }
 
-// An all_to_all_v runs pairwise whatever algorithm was requested; the requested one keeps to its
-// rails.
+// An all_to_all_v runs pairwise, whatever algorithm was requested; the requested algorithm keeps
+// the contract.
 TEST(RailContract, AnAlgorithmThatWasAskedForDoesNotStopBlocksOfDifferentSizes) {
   testing::run_ranks(testing::places({2, 2}, 2), {}, [](World& world) {
     Communicator c = world.world();

@@ -43,8 +43,8 @@ std::string stands_for_all(Collective c, const char* name, const Shape& shape,
   return !one ? "" : one->alike() == Alike::kHosts ? "hosts" : "rails";
 }
 
-// If one host or rail stands for all, its time equals the full simulation's, except for the order
-// of messages that arrive at the same time.
+// If one host or rail represents all, its time equals the full simulation's, except for effects of
+// the order of messages that arrive at the same time.
 TEST(OneHost, TakesTheTimeOfAll) {
   std::set<std::string> compared;
   for (const Shape& shape : {uniform(4, 1), uniform(4, 2), uniform(3, 4), uniform(8, 4)})

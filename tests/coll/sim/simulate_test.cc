@@ -193,7 +193,7 @@ TEST_P(EveryAlgorithm, ADeadRankIsNamed) {
       options = weather(shape, random());
       options.carry_data = false;
       const auto victim = static_cast<Rank>(random() % static_cast<std::uint64_t>(shape.nranks));
-      // The latest time at which the rank is certainly unfinished: before any message arrives.
+      // The latest time at which the rank is certainly unfinished, since no message has arrived.
       const double latest = std::min(whole_us, options.host.latency_us);
       const double at_us = i < 4 ? latest * 0.2 * i : whole_us * 0.2 * (i - 3);
       options.failures = {{.at_us = at_us, .rank = victim}};

@@ -281,7 +281,7 @@ class Storm {
     }
   }
 
-  // All failed ranks have the same error, and get it in time.
+  // All failed ranks get the same error, in time.
   void expect_one_true_error(const std::vector<SimOutcome>& outcomes) const {
     using enum Trouble::Kind;
     std::set<std::string> errors;
@@ -421,7 +421,7 @@ TEST(Storm, EndsRightOrWithOneTrueErrorOnAllRanks) {
                                    {kStop, "stop"},
                                    {kFlip, "flip"}}) {
     fmt::print("{}: {} seeds, noticed in {}\n", text, bites[kind].had, bites[kind].bit);
-    // A share, not a single one: trouble that rarely has an effect would test nothing.
+    // Requires a share of the seeds: trouble that rarely has an effect would test nothing.
     if (seeds >= 500) {
       EXPECT_GT(bites[kind].bit, bites[kind].had / 4) << text;
     }

@@ -95,7 +95,7 @@ class Agreement : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
     if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
-    use_fake_device();  // in each suite here, because it must precede device()
+    use_fake_device();  // called in each suite of this file, because it must precede device()
   }
   int size() const { return ranks_of(GetParam()); }
 

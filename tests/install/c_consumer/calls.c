@@ -19,7 +19,7 @@ static int failures = 0;
     }                                                                                   \
   } while (0)
 #define OK(call) CHECK((call) == WEFT_OK)
-/* The call fails with this result, and the text has these words. */
+/* Expects the call to fail with this result, and the text to contain these words. */
 #define FAILS(call, result, words)                   \
   do {                                               \
     CHECK((call) == (result));                       \
@@ -300,7 +300,7 @@ int main(int argc, char** argv) {
   bad_input(comm, n);
   OK(weft_barrier(comm, NULL));
 
-  /* A receive that nobody answers. */
+  /* A receive without a sender. */
   if (n > 1) {
     static int32_t never;
     static int heard;
@@ -311,14 +311,14 @@ int main(int argc, char** argv) {
     CHECK(heard == 0);
   }
 
-  /* Rank 0 gives up, all hear its name and go on together. */
+  /* Rank 0 aborts; all ranks get an error that names it, and continue together. */
   if (n > 1) {
     weft_result_t result = WEFT_OK;
     weft_comm_t* last = NULL;
     int r;
     OK(weft_world_failure(world));
     OK(weft_comm_duplicate(comm, &last));
-    if (me != 0) (void)weft_send(last, &value, 1, WEFT_INT32, 0, NULL); /* may hear of the end */
+    if (me != 0) (void)weft_send(last, &value, 1, WEFT_INT32, 0, NULL); /* may return the abort */
     for (r = 1; me == 0 && r < n; ++r) OK(weft_recv(last, &value, 1, WEFT_INT32, r, NULL));
     if (me == 0) weft_world_abort(world, "enough");
     while (result == WEFT_OK)

@@ -129,8 +129,8 @@ TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
     }
 }
 
-// The ranks die at different times; a rank that reports in place of a lost rank 0 must not do so
-// then.
+// The ranks die at different times. A rank must not report in place of rank 0 if a signal has ended
+// rank 0.
 TEST(PerfCommand, RanksThatASignalEndsOneByOneReportNothing) {
   if (std::system("strace -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "missing capability: strace";
   const weft::testing::TemporaryFolder folder;

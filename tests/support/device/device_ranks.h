@@ -34,8 +34,8 @@ class OnFakeDevice : public ::testing::Test {
   std::vector<std::string> late_before_;
 };
 
-// While alive, the fake device rejects allocations while a stream waits for weft, and weft waits up
-// to a minute for its streams, because the machine may be loaded.
+// During its lifetime, the fake device rejects allocations while a stream waits for weft, and weft
+// waits up to a minute for its streams, because the machine may be loaded.
 class NoLateMemory {
  public:
   NoLateMemory() {

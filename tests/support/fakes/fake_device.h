@@ -81,7 +81,7 @@ class FakeDevice final : public Device {
   void* alloc_managed(std::size_t bytes);
   // Host address of device memory, which a test may read and write after synchronize().
   void* local(const void* pointer) const;
-  // The GPU that the application has selected, and its PCI address; -1: none.
+  // Selects a GPU, with its PCI address, as the application would; -1: none.
   void choose(int gpu, std::string pci = {}) {
     chosen_ = gpu;
     chosen_pci_ = std::move(pci);
@@ -134,7 +134,7 @@ class FakeDevice final : public Device {
   void* operand(const void* pointer);
   void check_injected(const char* call);
   FakeStream& stream_of(Stream stream, int gpu = 0);
-  // Empty if no stream of that GPU (-1: of any GPU) waits that makes this thread's call late.
+  // Why this thread's call is late; empty if no stream of that GPU (-1: of any GPU) waits.
   std::string why_late(const char* call, int gpu) const;
   void refuse_late(const char* call, int gpu) const;
   void note_return(const char* call) noexcept;

@@ -57,7 +57,7 @@ class FakeUcx {
 
   // ---- controls of a test ----------------------------------------------------------------------
 
-  // Arrives during the next calls of ucp_worker_progress().
+  // Queues a message that arrives during the next calls of ucp_worker_progress().
   void arrive(ucp_tag_t tag, std::string bytes) { coming.push_back({tag, std::move(bytes)}); }
   // Completes the oldest send and returns its bytes.
   std::string leave() {
@@ -229,7 +229,7 @@ void ucp_worker_release_address(ucp_worker_h, ucp_address_t*) {}
 unsigned ucp_worker_progress(ucp_worker_h) { return FakeUcx::get().progress(); }
 
 ucs_status_t ucp_ep_create(ucp_worker_h, const ucp_ep_params_t* params, ucp_ep_h* endpoint) {
-  // As in UCX, only the address itself knows its length.
+  // As in UCX, only the address itself contains its length.
   demand_ucx(std::memcmp(params->address, FakeUcx::kAddress.data(), FakeUcx::kAddress.size()) == 0,
              "an address that UCX did not make");
   auto& made = FakeUcx::get().endpoints.emplace_back();

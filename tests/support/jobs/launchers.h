@@ -1,5 +1,5 @@
-// Other launchers: which capability is missing to use one, and the command that starts a job with
-// it.
+// Other launchers: the capability that is missing to use a launcher, and the command that starts a
+// job with it.
 #pragma once
 
 #include <fmt/format.h>

@@ -101,7 +101,7 @@ TEST(CheckpointDamage, TheOneBeforeIsTaken) {
   }
 }
 
-// A run that resumed from an older checkpoint saves lower steps than the damaged one.
+// A run resumed from an older checkpoint saves steps below that of the damaged checkpoint.
 TEST(CheckpointDamage, WhatWasSavedAfterItIsKept) {
   Folder folder;
   save<double>(kLayouts[1], folder, 2);

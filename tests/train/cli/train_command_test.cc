@@ -246,7 +246,7 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
   EXPECT_EQ(whole, broken);
 }
 
-// A foreign launcher ends the job when a rank dies.
+// A launcher other than weft's ends the job when a rank dies.
 TEST_F(TrainCommand, OthersLaunchersDoNotStartAgain) {
   const auto refuses = [&](const std::string& command, const char* why) {
     const Output out = run(command);

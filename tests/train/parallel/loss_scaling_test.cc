@@ -28,8 +28,8 @@ void expect_adams_first(const World& world, const Weights& before, const Weights
   EXPECT_NEAR(most, step.rate, 0.01 * step.rate);
 }
 
-// A scale that overflows fp32: steps are skipped and the scale halves until they are not; then the
-// curve equals that without scaling (a power of two is exact).
+// A scale that overflows fp32: steps are skipped, and the scale halves until steps succeed. Then
+// the curve equals that without scaling (a power of two is exact).
 TEST(LossScaling, HalvesUntilStepsAreFinite) {
   TrainOptions o = layout(2, 1, 1);
   const Result one = train<float>(o, 5);

@@ -34,8 +34,8 @@ OverlapSeen step_with(bool overlap, int zero) {
     std::uint64_t of_head = 0;
     replica.seeing.see = [&](int unit) {
       if (replica.seeing.forward || unit == last) return;
-      // Blocks and the embedding are still to come: complete gradients can be sent now. finish()
-      // has not been called, so only overlap can send them.
+      // The passes of the blocks and the embedding follow: complete gradients can be sent now.
+      // finish() has not been called, so only overlap can send them.
       if (unit != 1 || !overlap) return;
       for (int i = 0; of_head == 0 && i < 60000; ++i) {
         replica.store.poll();

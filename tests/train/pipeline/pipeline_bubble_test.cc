@@ -1,6 +1,6 @@
 // labels: multiproc
 // Bubbles of the runtime on real processes equal simulator and formula exactly, for every m from 1
-// to 32. Operators have a fixed time, which is counted, not waited for: every message carries the
+// to 32. Operators have a fixed time, which is counted without a wait: every message carries the
 // clock of its sender.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -59,10 +59,10 @@ TEST(DeviceWaiting, TheFakeRefusesByNameWhatAGpuMayLetWait) {
     EXPECT_THAT(said([&] { fake.launch(NoRun::work("new"), 0, stream.get()); }),
                 HasSubstr("load of new on fake GPU 0"));
     EXPECT_EQ(said([&] { fake.launch(NoRun::work("known"), 0, stream.get()); }), "");
-    // Memory of another GPU, and streams of another thread, do not matter.
+    // Calls for memory of another GPU, and streams of another thread, are not late.
     EXPECT_EQ(said([&] { fake.free(fake.alloc(1, 64)); }), "");
     std::thread([&] { EXPECT_EQ(said([&] { (void)fake.words(1); }), ""); }).join();
-    // But they do for a thread of weft, which serves all streams.
+    // In a thread of weft, which serves all streams, the call is late.
     std::thread([&] {
       fake.enter_thread();
       EXPECT_THAT(said([&] { (void)fake.words(1); }), HasSubstr("by a thread of weft's"));

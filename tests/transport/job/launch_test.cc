@@ -199,7 +199,7 @@ TEST(Launch, LinesThatCannotBePassedOnAreAnError) {
   EXPECT_THAT(r.text, HasSubstr("output cannot be written: No space left on device"));
 }
 
-// Lines were lost on a full stream that another process had made non-blocking.
+// Regression: lines were lost on a full stream that another process had made non-blocking.
 TEST(Launch, WaitsForAReaderWhoIsSlow) {
   Launch job({"-N", "1", "--tag", "--", "seq", "1", "60000"}, false);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -255,7 +255,7 @@ TEST(LocalJob, NamesTheOneWhoWasKilledAndNotWhoKnewOfItFirst) {
     const int a = open(first.c_str(), flags), b = open(last.c_str(), flags);
     if (rank == 1) {
       int highest = b;
-      // Takes many milliseconds, but not seconds if a process may have a million files.
+      // Takes many milliseconds, but not seconds, even if a process may have a million files.
       for (int fd = 0; highest < 8000 && (fd = socket(AF_INET, SOCK_DGRAM, 0)) >= 0;) highest = fd;
       dup2(b, highest);
       close(b);

@@ -237,7 +237,7 @@ TEST(Missing, RanksThatTriedSeveralAddressesAreNoStrangers) {
 
 TEST(Missing, ARankZeroWithoutFilesSaysSo) {
   Specs setup(2, 500ms);
-  const Stranger one(setup.port);  // any connection: it cannot be accepted
+  const Stranger one(setup.port);  // any connection; rank 0 cannot accept it
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit low{1000, before.rlim_max};

@@ -176,8 +176,8 @@ TEST_P(Control, AFailureOfACommunicatorEndsNoGather) {
     EXPECT_EQ(o.job->failures(1).size(), 1u);
   }
   on_each(jobs, [](Job& job) { EXPECT_EQ(job.all_gather("x").size(), 4u); });
-  // A failure of all ranks: no rank can gather any more. After a total failure no other is
-  // reported.
+  // A failure of all ranks: no rank can gather any more. After a failure of all ranks no other
+  // failure is reported.
   jobs[0].job->report(Status(Code::kTransport, "of all", 3), {Scope::Ends::kGroup, 0, 0, true});
   for (const Outcome& o : jobs) ASSERT_TRUE(eventually([&] { return o.job->failed(); }));
   jobs[1].job->report(Status(Code::kTransport, "everything", 3));

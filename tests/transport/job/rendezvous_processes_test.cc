@@ -143,8 +143,8 @@ TEST_P(Killed, InTheMiddleOfAGather) {
 }
 
 TEST(KilledEarly, WhileTheJobAssembles) {
-  // Rank 3 never starts; rank 2 dies while it waits for it. On a busy machine ranks 1 and 2 may
-  // start later than rank 2's death: then the test tries again.
+  // Rank 3 never starts; rank 2 dies while it waits for rank 3. On a busy machine rank 2 may die
+  // before ranks 0 and 1 have started: then the test tries again.
   for (const auto life : {500ms, 2000ms, 8000ms}) {
     Processes processes(4, 20s, [](const JobSpec& spec) -> std::string {
       if (spec.rank == 3) {
@@ -203,8 +203,8 @@ TEST(StoppedRank, AndContinuedIsWellAgainAndAccusesNobody) {
     const auto job = connect(spec);
     (void)job->all_gather("here");
     if (spec.rank == 1) kill(getpid(), SIGSTOP);
-    // After its pause, rank 1 first asks which ranks have been silent for nearly as long: on a busy
-    // machine some may be for a shorter time.
+    // After its pause, rank 1 queries only ranks that have been silent for nearly as long: on a
+    // busy machine some ranks may be silent for a shorter time.
     if (spec.rank == 1) {
       const auto silent = job->silent(2s);
       if (!silent.empty()) return "accuses " + name_ranks(silent);

@@ -102,8 +102,8 @@ TEST_F(Queue, AConnectionThatRankZeroKnowsNothingOfIsGivenUp) {
   expect_all_here(outcomes);
 }
 
-// net.core.somaxconn is 128 on many systems: with more ranks, some get no answer from the host of
-// an heir that has not called shrink() yet.
+// net.core.somaxconn is 128 on many systems: with more ranks, some get no answer from the heir's
+// host before the heir calls shrink().
 TEST_F(Queue, ADoorWithAFullOneIsNoHostThatIsGone) {
   std::deque<Stranger> in_the_queue;
   in_network_of_short_queues(1, [&] {

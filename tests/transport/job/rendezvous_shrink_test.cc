@@ -1,5 +1,5 @@
-// shrink() of a job over sockets, with threads: which ranks continue, and the error of those that
-// do not.
+// shrink() of a job over sockets, with threads: which ranks continue, and the error of the other
+// ranks.
 // labels: multiproc waits
 // sanitize: long
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ TEST(ShrinkOverSockets, RankZeroIsToldWhereTheOthersWentOnWithoutIt) {
   on_each(jobs, [](Job& job) { (void)job.all_gather("here"); });
   jobs[2].job->report(Status(Code::kTransport, "a cable", kNoRank));
   ASSERT_TRUE(eventually([&] { return jobs[0].job->failed() && jobs[1].job->failed(); }));
-  // Rank 0 is busy for longer than the others wait.
+  // Rank 0 is busy for longer than the other ranks wait.
   auto others = shrink_all(std::span(jobs).subspan(1));
   EXPECT_EQ(others[0].job->size(), 2);
   EXPECT_EQ(others[1].job->size(), 2);
@@ -226,8 +226,8 @@ TEST(ShrinkOverSockets, AHostOfManyRanksIsLeftAtOnce) {
   heir.job->leave();
 }
 
-// A switch died with all hosts behind it: these do not answer, and meanwhile the living ranks join
-// the heir.
+// A switch died with all hosts behind it: these hosts do not answer, and meanwhile the live ranks
+// join the heir.
 TEST(ShrinkOverSockets, ManyRanksThatDoNotAnswerKeepNobodyFromJoining) {
   constexpr int kRanks = 100;
   const std::vector<std::uint16_t> any{0};

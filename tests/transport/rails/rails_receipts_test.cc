@@ -33,7 +33,7 @@ TEST(RailsReceipts, LongSlicesHaveTheirOwn) {
   EXPECT_GT(job.of(1).counters().receipts, kMessages * 9 / 10);
 }
 
-// The next message is expected, but its sender waits for this receipt.
+// A receipt is delayed until the next message, but that message's sender waits for it.
 TEST(RailsReceipts, ASenderThatWaitsForThemIsSeldomHeldUp) {
   const auto ends_us = [](double recv_us) {
     Job job(Setting{});

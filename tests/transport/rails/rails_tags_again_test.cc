@@ -24,9 +24,9 @@ void ends_well(Job& job) {
   job.check();
 }
 
-// Short messages use another rail while theirs is down. Their few receipts must not stay unsent
-// there: the sender would retransmit the messages much later, when their tags belong to other
-// messages.
+// Short messages use another rail while their own rail is down. The few receipts of that other rail
+// must not stay unsent: the sender would retransmit the messages much later, when their tags belong
+// to other messages.
 TEST(RailsTagsAgain, WhatWentOverARailForAWhileIsNotSentAgainMuchLater) {
   for (const int few : {1, 5, 12, 29}) {
     SCOPED_TRACE(::testing::Message() << few << " messages on the other rail");
@@ -67,8 +67,8 @@ TEST(RailsTagsAgain, AFewShortMessagesAreNotSentAgainMuchLater) {
   }
 }
 
-// One-way traffic: the receiver must learn that its receipts arrived, or after a rail's failure it
-// claims to have received later messages with the same tags.
+// One-way traffic: the receiver must get confirmations of its receipts. Otherwise, after a rail's
+// failure, it claims to have received later messages with the same tags.
 TEST(RailsTagsAgain, WhatWasReceivedLongAgoIsNotTakenForWhatWasLost) {
   for (int lost = 0; lost < 10; ++lost) {
     SCOPED_TRACE(::testing::Message() << "message " << lost);
@@ -97,7 +97,7 @@ TEST(RailsTagsAgain, SeveralMessagesOfATagMayBeUnderWay) {
   ASSERT_NO_FATAL_FAILURE(ends_well(job));
 }
 
-// More messages have arrived than one datagram can list, while their sender did not poll.
+// While the sender did not poll, more messages have arrived than one datagram can list.
 TEST(RailsTagsAgain, WhatHasComeIsNotSentAgainHoweverMuchItIs) {
   constexpr int kMessages = 7000;
   Setting s;

@@ -105,7 +105,7 @@ TEST(ShmSlots, HeldByReceiversLeaveOneForWhatTheyWaitFor) {
   }
 }
 
-// A message that waits for a slot is queued before staged messages, which have all the others.
+// A message that waits for a slot is queued before staged messages, which hold all other slots.
 TEST(ShmSlots, OfStagedMessagesBehindOneThatWaitsComeFree) {
   Net net(maker("", "slots").make(2));
   constexpr std::size_t kBytes = 200000;
@@ -192,7 +192,7 @@ TEST(ShmSlots, OfAViewReleasedBeforeItsPassedCellIsReadAreUsedAgain) {
   };
   poll(1);
   ASSERT_EQ(net[1].open(), 0u);
-  net[0].send(1, kCells, from);  // in the cell behind the one that is passed over
+  net[0].send(1, kCells, from);  // in the cell after the cell that is passed over
   poll(0);
   EXPECT_TRUE(net[1].transport().views()->release(net[1].result(lent).token));
   for (std::uint64_t tag = kCells + 1; tag < 3 * kCells; ++tag) {
@@ -293,8 +293,8 @@ TEST(ShmSlots, OfRandomOrdersOfPollsAndReleasesCarryEveryMessage) {
   }
 }
 
-// If one rank cannot open a file of shared memory, all ranks report this and name the rank. They
-// used to report a death, or missing memory with a remedy about pid namespaces.
+// If one rank cannot open a file of shared memory, all ranks report this and name the rank.
+// Regression: they reported a death, or missing memory with a remedy about pid namespaces.
 TEST(ShmSetUp, WhatOneRankCannotOpenAllRanksName) {
   constexpr int kRanks = 3, kWords = 400;
   Shared<char> said(kRanks * kWords);

@@ -76,7 +76,7 @@ class ShmHostile : public ::testing::Test {
   std::unique_ptr<RawShm> raw_;
 };
 
-// With a posted receive, with a view, and with neither.
+// Three cases: with a posted receive, with a view, and with neither.
 TEST_F(ShmHostile, ACellThatPointsNowhereEndsItsSender) {
   const std::size_t slots = raw_->layout().slots, end = raw_->layout().bytes;
   const struct {
@@ -131,7 +131,7 @@ TEST_F(ShmHostile, AMessageDoesNotGoOnPastItsEnd) {
   }
 }
 
-// The same if the fragments arrive before their receive.
+// As above, but the fragments arrive before their receive.
 TEST_F(ShmHostile, NorDoesOneThatNobodyHadAskedFor) {
   std::vector<char> got(200, 'x');
   raw_->write(1, Kind::kFragment, 5, 60, raw_->layout().slots, 100);
@@ -268,7 +268,7 @@ TEST(ShmSetUp, APeerIsMappedWhenItIsNeeded) {
   EXPECT_TRUE(raw.transport->cause(9).ok());
 }
 
-// Here it is not detected at the start.
+// In this case it is not detected at the start.
 TEST(ShmSetUp, MemoryThatMayGoAwayIsRefusedWhenItIsNeeded) {
   for (const bool to_it : {true, false}) {
     const int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);

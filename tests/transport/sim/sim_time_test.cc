@@ -23,7 +23,7 @@ TEST(SimTime, OneMessageTakesLatencyPlusBytesOverRate) {
     EXPECT_EQ((b.at[{0, 2}]), n * kRailByte);
     EXPECT_EQ((b.at[{2, 2}]), kRail + n * kRailByte);
     EXPECT_EQ((b.at[{1, 3}]), n * kRailByte);
-    // Both end at rank 2's NIC: message 2 arrives first, by 3 us, and 3 comes through the spine.
+    // Both end at rank 2's NIC: message 2 arrives 3 us before message 3, which passes the spine.
     EXPECT_EQ((b.at[{2, 3}]), std::max(kSpine + n * kSpineByte, kRail + 2 * n * kRailByte));
   }
 }

@@ -125,7 +125,7 @@ struct Speaker {
     EXPECT_EQ(raw.completions.back().id, tag);
     EXPECT_EQ(raw.completions.back().code, Code::kOk);
   }
-  // Tells rank 0 that its datagrams arrive.
+  // Confirms to rank 0 that its datagrams arrive.
   void agree() {
     send(1000);
     EXPECT_TRUE(hear_frame().has_value()) << "before it is known that datagrams pass";
@@ -176,7 +176,7 @@ TEST_F(TcpDatagrams, WhatComesTwiceIsReceivedOnce) {
   s.say({.number = 2}, eager(4, "no"));
   EXPECT_TRUE(ended().empty());
 
-  // An unexpected message of no bytes; its receive comes later.
+  // An unexpected message of no bytes; its receive is posted later.
   s.say({.number = 4}, eager(5, ""));
   s.raw.receive(5, nullptr, 0, 5);
   s.raw.poll();
@@ -280,7 +280,7 @@ TEST_F(TcpDatagrams, WhatAPeerSaidBeforeItWentIsHeard) {
   EXPECT_EQ(s.raw.completions[1].code, Code::kPeerFailed);
 }
 
-// A peer that does not poll gets few datagrams, and the rest over its connection.
+// A peer that does not poll gets few datagrams, and the remaining messages over its connection.
 TEST_F(TcpDatagrams, FewAreUnderWay) {
   Speaker s;
   s.agree();

@@ -68,7 +68,7 @@ TEST(TcpMessages, ThatWereLateLeaveNoMemoryBehind) {
   expect_memory_comes_back(two, 48 << 10, 4000);
 }
 
-// This holds even if this rank connected and finds the peer dead before it has read the welcome.
+// This applies even if this rank connected and the peer dies before this rank reads the welcome.
 TEST(TcpFailure, WhatAPeerSaidWithItsWelcomeIsHeardThoughItIsGone) {
   std::uint64_t got = 0;
   const std::uint64_t data = 77;

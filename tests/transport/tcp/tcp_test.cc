@@ -102,7 +102,8 @@ TEST(TcpContact, OnlyAWholeOneIsTaken) {
     EXPECT_FALSE(tcp::parse_contact(bad, contact)) << "'" << bad << "'";
 }
 
-// Scanners, garbage, half a hello, another job's key: none is accepted as rank 1, and rank 1 is.
+// Scanners, garbage, half a hello, another job's key: none of them is accepted as rank 1; the real
+// rank 1 is.
 TEST(TcpStrangers, AreTurnedAway) {
   RawPeer raw;
   std::vector<int> fds;
@@ -295,7 +296,7 @@ TEST(TcpConnect, ThereAreFilesForAllPeers) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
   {
     std::byte to[8];
-    ForgedJob job(1 + kPeers, nullptr);  // all ranks are where rank 0 is
+    ForgedJob job(1 + kPeers, nullptr);  // all ranks are at rank 0's address
     const auto transport =
         make_rail_transport("tcp", job, separate_hosts(1 + kPeers, loopback()), loopback());
     for (Rank r = 1; r <= kPeers; ++r) {

@@ -1,5 +1,5 @@
-// weft's UCX settings: that UCX has them under these names, that they reach the sockets, and their
-// purpose.
+// weft's UCX settings: UCX has settings of these names, they take effect on the sockets, and they
+// serve their purpose.
 // labels: multiproc
 #include <fmt/format.h>
 #include <netinet/in.h>

@@ -68,7 +68,7 @@ TEST(VerbsGid, APacketToAnotherSubnetIsRouted) {
 }
 
 // A peer's LID belongs to its own subnet. Subnet managers of routed subnets put the plain address
-// at index 0, and the one with the LID that routers know at index 1.
+// at index 0, and the address with the LID that routers know at index 1.
 TEST(VerbsGid, ToAnotherSubnetGoesTheLidThatRoutersKnow) {
   const auto address = [](std::uint8_t subnet, std::uint16_t lid, std::uint8_t last) {
     GidBytes g = ipv6(0xfe, 0xc0, last);
@@ -171,7 +171,7 @@ TEST(VerbsGid, OfSeveralSubnetsTheCommonOneAndTheSamePairOnBothSides) {
   EXPECT_EQ(agree(a, b)->theirs.index, 1);
   EXPECT_EQ(agree(b, a)->mine.index, 1);
   EXPECT_EQ(agree(b, a)->theirs.index, 3);
-  // Without a common subnet and with equal prefixes, both still choose each other's.
+  // Without a common subnet and with equal prefixes, both ends still choose each other's GID.
   const std::vector<Gid> c = {gid(GidType::kRoce2, 5, ipv4(10, 1, 0, 3)),
                               gid(GidType::kRoce2, 2, ipv4(10, 1, 1, 3))};
   const std::vector<Gid> d = {gid(GidType::kRoce2, 8, ipv4(10, 2, 0, 4)),

@@ -265,8 +265,8 @@ TEST(VerbsPeers, AreGivenUpWhenTheDeviceTakesNothing) {
   }
 }
 
-// With several queue pairs, a long message may be granted on one and arrive on another, which then
-// carries nothing else.
+// With several queue pairs, a long message may be granted on one queue pair and arrive on another,
+// which then carries nothing else.
 TEST(VerbsPeers, FindAReceiveForAllThatTheyMaySend) {
   VerbsPeers net(2);
   std::vector<std::byte> bytes(2500);

@@ -52,7 +52,7 @@ class VerbsLinkDown : public OnVerbs {
     if (!IsSkipped()) up();
   }
   static void down() { EXPECT_EQ(run(std::getenv("WEFT_VERBS_TEST_DOWN")).exit_code, 0); }
-  // Up again, with its addresses.
+  // Takes the link up again, with its addresses.
   static void up() {
     EXPECT_EQ(run(std::getenv("WEFT_VERBS_TEST_UP")).exit_code, 0);
     EXPECT_TRUE(within_a_minute([] {
@@ -96,7 +96,7 @@ TEST_F(VerbsLinkDown, IsReported) {
   EXPECT_FALSE(device.next_report(report)) << "and that once";
 }
 
-// Without a send no retry is exhausted, and a receive alone would wait forever.
+// Without a send, no retry counter expires, so a receive alone would wait forever.
 TEST_F(VerbsLinkDown, EndsReceivesWhereAnotherRailStandsIn) {
   Net both = replaceable_net(true);
   ASSERT_TRUE(both.connect());

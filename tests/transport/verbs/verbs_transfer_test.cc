@@ -35,7 +35,7 @@ std::unique_ptr<Transport> over_verbs(Job& job, Rank rank) {
 }
 
 // Memory freed and mapped again at the same address has other pages: an RDMA write with the old key
-// would go astray.
+// would write to wrong memory.
 TEST_F(VerbsTransfer, FreedAndMappedAgainNeverHitsAStaleKey) {
   constexpr std::size_t kBytes = 3u << 20;
   struct Kind {
@@ -75,8 +75,8 @@ TEST_F(VerbsTransfer, FreedAndMappedAgainNeverHitsAStaleKey) {
   }
 }
 
-// The device's counters of receiver-not-ready errors, under their drivers' names; nothing if it has
-// none.
+// The device's counters of receiver-not-ready errors, under their drivers' names; nullopt if the
+// device has none.
 std::optional<std::uint64_t> not_ready(const std::string& device) {
   std::optional<std::uint64_t> sum;
   for (const char* name : {"rcvd_rnr_err", "send_rnr_err", "retry_rnr_exceeded_err",

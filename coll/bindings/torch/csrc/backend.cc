@@ -69,7 +69,7 @@ class Together : public c10d::Work {
 }  // namespace
 
 World::~World() {
-  // Callbacks still to come may need Python's lock, and freeing the World waits for them.
+  // Pending callbacks may need Python's lock, and freeing the World waits for these callbacks.
   PyThreadState* const python =
       Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
   if (hooks) hooks->leave();
@@ -93,7 +93,8 @@ WeftBackend::WeftBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   weft_unique_id_t id{};
   if (size == 1 || rank == 0) must(weft_unique_id_create(&id), "the unique id");
   if (size > 1) {
-    // A later group of the same name may reuse the store: all ranks count its uses alike.
+    // A later group of the same name may reuse the store: every rank counts the uses, and gets the
+    // same number.
     const auto turn = store->add(fmt::format("weft/turn/{}", rank), 1);
     const std::string key = fmt::format("weft/id/{}", turn);
     if (rank == 0) {
@@ -127,7 +128,7 @@ WeftBackend::~WeftBackend() { shutdown(); }
 
 void WeftBackend::shutdown() {
   coalesced_.clear();
-  // Calls in flight keep the mailbox, and end with the World.
+  // Calls in flight use the mailbox until they end, with the World.
   world_.reset();
 }
 
@@ -207,8 +208,8 @@ WeftBackend::WorkPtr WeftBackend::endCoalescing() {
   return c10::make_intrusive<Together>(rank_, std::exchange(coalesced_, {}));
 }
 
-// Rank 0 waits for a key of every rank in the store, and publishes the result there: it must not
-// hang if a rank does, so it uses no communicator.
+// Rank 0 waits for a key of every rank in the store, and publishes the result there. It must not
+// hang if another rank hangs, so it uses no communicator.
 void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   using Clock = std::chrono::steady_clock;
   const auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;

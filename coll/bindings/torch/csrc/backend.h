@@ -75,7 +75,7 @@ class WeftBackend : public c10d::Backend {
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override;
   // Sums or averages floats on the CPU, with one byte per value sent (weft_comm_compressed()).
-  // residual: undefined, or as long as the tensor.
+  // residual: undefined, or a tensor of the same length.
   WorkPtr all_reduce_compressed(const at::Tensor& tensor, const std::string& codec, bool average,
                                 const std::optional<at::Tensor>& residual, bool async);
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
@@ -126,7 +126,7 @@ class WeftBackend : public c10d::Backend {
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
  private:
-  // What weft does for a call, and what is done afterwards.
+  // The requests that weft runs for a call, and the work afterwards.
   struct Parts {
     std::function<weft_result_t(weft_comm_t*, weft_request_t**)> start;
     Tensors kept = {};

@@ -1,5 +1,5 @@
-// The calls of c10d::Backend that reduce, and those that send every rank's tensor to all: each
-// determines where its bytes are and which call of weft moves them.
+// The calls of c10d::Backend that reduce, and those that send every rank's tensor to all ranks:
+// each determines the location of its bytes and the call of weft that moves them.
 #include "backend.h"
 #include "tensors.h"
 

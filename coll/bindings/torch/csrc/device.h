@@ -24,7 +24,7 @@ std::optional<at::Device> gpu_of(const char* call, const std::vector<at::Tensor>
 
 // What a Work on a GPU waits for.
 struct DeviceEnd {
-  c10::Stream stream;  // the group's
+  c10::Stream stream;  // the group's stream
   c10::Event event;
 };
 
@@ -36,9 +36,9 @@ class DeviceCalls {
   DeviceCalls(const DeviceCalls&) = delete;
   DeviceCalls& operator=(const DeviceCalls&) = delete;
 
-  // Runs `body` with the communicator that is bound to the group's stream of the device; the stream
-  // is also PyTorch's current one meanwhile. The tensors are used there. Throws what `body` throws,
-  // or if weft cannot use that device.
+  // Runs `body` with the communicator that is bound to the group's stream of the device. The stream
+  // is PyTorch's current stream meanwhile, and uses the tensors. Throws what `body` throws, or if
+  // weft cannot use that device.
   std::shared_ptr<DeviceEnd> run(const char* call, at::Device device,
                                  const std::vector<at::Tensor>& tensors,
                                  const std::function<void(weft_comm_t*)>& body);

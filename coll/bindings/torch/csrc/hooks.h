@@ -1,5 +1,5 @@
-// Notifies PyTorch of the completed calls of a group, and of the group's failure, upon which
-// PyTorch's flight recorder writes its dump. This file does not depend on which call is made.
+// Notifies PyTorch of the completed calls of a group, and of the group's failure: PyTorch's flight
+// recorder then writes its dump. This file does not depend on which call is made.
 #pragma once
 
 #include <weft.h>
@@ -25,20 +25,20 @@ class Hooks {
 
   void add(std::int64_t id, c10d::CompletionHook hook);
   // The first hook starts a thread that polls for failures. Without the thread, a rank that makes
-  // no call would not notice a failure, and the others may be waiting for that rank.
+  // no call would not detect a failure, and the other ranks may be waiting for that rank.
   void add(std::int64_t id, c10d::AbortHook hook);
   void remove_completion(std::int64_t id);
   void remove_abort(std::int64_t id);
 
-  // Registers a call in flight. If nobody polls its Work, it is polled before the abort hooks are
-  // called.
+  // Registers a call in flight. If no thread polls its Work, the hooks' thread polls it before it
+  // calls the abort hooks.
   void started(const c10::intrusive_ptr<c10d::Work>& work);
   // Both unregister the call, and ignore other calls.
   void completed(std::uint64_t key);  // the call has not failed
   void forget(std::uint64_t key);
 
-  // Wakes the thread, which calls the abort hooks if the World has failed; not this thread, since a
-  // dump takes PyTorch a second, and may wait for Python's lock.
+  // Wakes the thread, which calls the abort hooks if the World has failed. The caller must not call
+  // them itself: PyTorch's dump takes a second, and may wait for Python's lock.
   void look() { changed_.notify_all(); }
   // Makes the thread call the abort hooks.
   void abort();

@@ -1,5 +1,5 @@
 // At most one receive of a header is posted for each peer; the receive of its message is posted
-// when the header has arrived, and so in the order in which the peer sends.
+// when the header has arrived. So receives are posted in the order of the peer's sends.
 #include "messages.h"
 
 #include <fmt/format.h>
@@ -96,7 +96,7 @@ void Mailbox::listen(int peer) {
     head_came(peer, result, weft_last_error_rank(), why.c_str());
     return;
   }
-  // This peer may never send what a receive from any rank waits for.
+  // A receive from any rank may wait for a message that this peer never sends.
   if (p.waiting.empty()) (void)weft_request_set_patient(request);
   auto event = std::make_unique<Event>();
   event->box = shared_from_this();
@@ -139,7 +139,7 @@ void Mailbox::head_came(int peer, weft_result_t result, int rank, const char* te
            [r, peer](Event& e) { end(*r, peer, e); });
       return listen(peer);
     }
-    // A message of the wrong size is received, too: the peer's next header follows it.
+    // A message of the wrong size must be received, too, since the peer's next header follows it.
     const auto early = std::make_shared<Early>();
     early->bytes.resize(static_cast<std::size_t>(head.bytes));
     post(peer, early->bytes.data(), early->bytes.size(),

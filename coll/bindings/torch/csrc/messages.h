@@ -61,7 +61,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   static void on_event(void* argument, weft_result_t result, int rank, const char* text);
 
   weft_comm_t* const comm_;
-  // Recursive: weft calls back at once, on this thread, for requests that are already over.
+  // Recursive, since weft calls back at once, on this thread, for requests that are already over.
   std::recursive_mutex mutex_;
   std::uint64_t order_ = 0;
   std::vector<Peer> peers_;

@@ -135,7 +135,8 @@ WeftBackend::WorkPtr WeftBackend::all_to_all_single(at::Tensor& output, at::Tens
   same_type(call, input, output);
   const auto sent = scaled(parts_of(call, "input", input, input_sizes, size_), input, in);
   const auto received = scaled(parts_of(call, "output", output, output_sizes, size_), output, out);
-  // All ranks must run the same call of weft: sizes that are even here may be uneven elsewhere.
+  // All ranks must run the same call of weft, but sizes that are equal on this rank may differ on
+  // another.
   const bool even = input_sizes.empty() && output_sizes.empty();
   if (even) has(call, "output", output, input.numel());
   return run(call, OpType::ALLTOALL_BASE, opts, {input}, {output},

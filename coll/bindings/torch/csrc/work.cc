@@ -128,7 +128,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WeftWork::make_future() const {
                                                   std::move(devices));
 }
 
-// A Future of a device records the current streams: its callbacks continue from there.
+// A Future of a device records the current streams, and its callbacks continue in their order.
 void WeftWork::complete(c10::ivalue::Future& future) const {
   std::optional<c10::StreamGuard> on_stream;
   if (device_end_) on_stream.emplace(device_end_->stream);

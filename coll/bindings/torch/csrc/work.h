@@ -1,5 +1,5 @@
-// The Work of a call: its tensors, its requests in weft, and what is left to do when these are
-// over. A Work does not depend on which call it belongs to.
+// The Work of a call: its tensors, its requests in weft, and the work after the requests are over.
+// A Work is independent of which call it belongs to.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -36,7 +36,7 @@ struct CallOf {
 // PyTorch's wording.
 std::exception_ptr failure_of(const CallOf& call, weft_result_t result, int rank, const char* text);
 
-// A call's requests in flight. They outlive a Work that nobody waits for.
+// A call's requests in flight. They outlive a Work whose owner does not wait.
 struct Pending {
   std::vector<weft_request_t*> requests;
   std::vector<at::Tensor> kept;                // everything that weft reads or writes
@@ -57,8 +57,8 @@ class WeftWork : public c10d::Work {
 
   // Sets the requests in flight; later calls of this Work wait for them.
   void under_way(std::shared_ptr<Pending> pending);
-  // Marks the Work as over for the host, with what the device still does: wait() makes the caller's
-  // stream wait for it. end() follows.
+  // Marks the Work as over for the host. `end` is the device's remaining work, for which wait()
+  // makes the caller's stream wait. end() follows.
   void on_device(std::shared_ptr<DeviceEnd> end) { device_end_ = std::move(end); }
   // Ends the Work, which has no requests in flight: a call that is over, a message that has arrived
   // (from `source`), a failure.

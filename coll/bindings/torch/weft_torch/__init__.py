@@ -69,7 +69,8 @@ class Compression:
     def residual(self, bucket):
         if not self.feedback:
             return None
-        # DDP makes its buckets anew after the first step: they are known by their parameters.
+        # DDP creates its buckets again after the first step, so buckets are identified by their
+        # parameters.
         key = tuple(id(p) for p in bucket.parameters())
         if key not in self._residuals:
             self._residuals[key] = torch.zeros_like(bucket.buffer())

@@ -1,10 +1,10 @@
-/* Small programs of MPI, most from a sentence of the standard (MPI 4.0; the chapter stands beside
-   each). Each prints a hash of all that each rank has seen, and must print the same with and without
-   weft. It knows nothing of weft.
-   programs [NAME...]: all, or those. PROGRAMS_SAY=1 prints what goes into the hashes.
-   PROGRAMS_ALONE=1: without weft, which frees handles late, as Open MPI needs it, and leaves out
-   calls at which MPIs crash. PROGRAMS_END=return, signal, abort: how the last rank ends while the
-   others wait. The last line comes after MPI_Finalize, which a handler at exit calls. */
+/* Small MPI programs, most of them from a sentence of the standard (MPI 4.0; each names its
+   chapter). Each prints a hash of the results on each rank, and must print the same hash with and
+   without weft. The programs do not use weft.
+   programs [NAME...]: all programs, or those named. PROGRAMS_SAY=1 prints the hashed values.
+   PROGRAMS_ALONE=1: for runs without weft; frees handles late, as Open MPI requires, and omits
+   calls that crash MPI libraries. PROGRAMS_END=return, signal, abort: how the last rank ends while
+   the others wait. The last line is printed after MPI_Finalize, which a handler at exit calls. */
 #include "programs.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ MPI_Datatype strided(void) {
   return type;
 }
 
-/* ---- handles that are freed while a call with them is under way (5.1.9, 6.9.5, 7.4.3) */
+/* ---- handles that are freed while a call with them is in flight (5.1.9, 6.9.5, 7.4.3) */
 static void free_type(void) {
   int ones[16], at[16];
   for (int i = 0; i < size; ++i) ones[i] = 1, at[i] = size - 1 - i;
@@ -57,7 +57,7 @@ static void free_type(void) {
     if (which == 5) MPI_Iallgatherv(in, 1, type, out, ones, at, type, WORLD, &r);
     if (which == 6) MPI_Ialltoallv(in, ones, at, type, out, ones, at, type, WORLD, &r);
     if (!alone) MPI_Type_free(&type);
-    MPI_Type_contiguous(3, MPI_CHAR, &other); /* takes the place of the freed one */
+    MPI_Type_contiguous(3, MPI_CHAR, &other); /* may reuse the freed handle */
     MPI_Type_commit(&other);
     MPI_Wait(&r, NOWHERE);
     if (alone) MPI_Type_free(&type);
@@ -96,7 +96,7 @@ static void free_operator(void) {
   clear();
   MPI_Op_create(add, 1, &op);
   MPI_Iallreduce(in, out, 50, MPI_INT, op, WORLD, &r);
-#ifndef OPEN_MPI /* keeps no operator of a reduction that is under way */
+#ifndef OPEN_MPI /* does not keep the operator of a pending reduction */
   MPI_Op_free(&op);
 #endif
   MPI_Wait(&r, NOWHERE);
@@ -128,7 +128,7 @@ static void free_group_and_info(void) {
   see_out("groups");
 }
 
-/* ---- requests, whoever waits for them (15.2: a tool or a language calls PMPI_) */
+/* ---- requests, for any waiting call (15.2: a tool or a language calls PMPI_) */
 static void wait_by_other_names(void) {
   for (int way = 0; way < 9; ++way) {
     MPI_Request r[4];
@@ -165,7 +165,7 @@ static int query(void* state, MPI_Status* status) {
 }
 static int nothing(void* state) { return (void)state, MPI_SUCCESS; }
 static int no_cancel(void* state, int complete) { return (void)state, (void)complete, MPI_SUCCESS; }
-static void statuses(void) { /* 13.2, 3.7.5: of several kinds of requests at once */
+static void statuses(void) { /* 13.2, 3.7.5: several kinds of requests at once */
   MPI_Request r[4];
   MPI_Status s[4];
   int n, cancelled;
@@ -187,7 +187,7 @@ static void statuses(void) { /* 13.2, 3.7.5: of several kinds of requests at onc
   see_out("statuses");
 }
 
-static void many_requests(void) { /* 6.12: any number, started in one order, ended in any */
+static void many_requests(void) { /* 6.12: many requests, completed in any order */
   enum { kRequests = 60 };
   MPI_Request r[kRequests];
   MPI_Comm other;
@@ -225,7 +225,7 @@ static void bottom(void) { /* 5.1.5: addresses in the type */
   see_out("bottom");
 }
 
-static void layouts(void) { /* 5.1: one signature, another layout on each rank */
+static void layouts(void) { /* 5.1: one signature, a different layout on each rank */
   int sizes[] = {4, 6}, part[] = {2, 3}, begin[] = {1, 2}, lengths[] = {3, 0, 3}, at[] = {9, 0, 2};
   MPI_Datatype type[4];
   MPI_Type_create_subarray(2, sizes, part, begin, MPI_ORDER_C, MPI_INT, &type[0]);

@@ -1,4 +1,4 @@
-/* What the small programs of MPI share (programs.c). */
+/* Shared by the small MPI programs (programs.c). */
 #pragma once
 #include <mpi.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ enum { kMost = 4096, kRanks = 16 };
 extern int rank, size;
 extern int in[kMost], out[kMost];
 
-/* What a program has seen: goes into its hash. */
+/* Adds a result to the program's hash. */
 void see_bytes(const char* what, const void* data, size_t bytes);
 void see(const char* what, int value);
 void see_out(const char* what);

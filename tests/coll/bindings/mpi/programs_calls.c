@@ -1,4 +1,4 @@
-/* Small programs of MPI: calls that weft passes on, communicators, attributes, threads. */
+/* Small MPI programs: calls that weft passes to MPI, communicators, attributes, threads. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ static MPI_Comm ring(void) {
   return made;
 }
 
-void neighbours(void) { /* 7.6: blocking and not, on two topologies */
+void neighbours(void) { /* 7.6: blocking and nonblocking, on two topologies */
   int from[] = {(rank + 1) % size, rank}, to[] = {(rank + size - 1) % size, rank};
   int twos[] = {2, 2}, at[] = {0, 3};
   MPI_Aint far[] = {0, 40};
@@ -43,7 +43,7 @@ void neighbours(void) { /* 7.6: blocking and not, on two topologies */
   }
 }
 
-void persistent(void) { /* 6.13: made once, started often, beside other calls */
+void persistent(void) { /* 6.13: created once, started often, among other calls */
   MPI_Request r[5];
   clear();
   INIT(Bcast)(in, 9, MPI_INT, 0, WORLD, MPI_INFO_NULL, &r[0]);
@@ -109,7 +109,7 @@ void large_counts(void) { /* 2.5.8: the same calls with MPI_Count */
 #endif
 }
 
-void communicators(void) { /* 7.4: groups, halves, and those that only their ranks make */
+void communicators(void) { /* 7.4: groups, halves, and MPI_Comm_create_group */
   MPI_Comm half, inter, all, part, none;
   MPI_Group group;
   int low = rank < (size + 1) / 2, result, range[1][3] = {{0, size - 1, 2}};
@@ -154,7 +154,7 @@ static int delete(MPI_Comm c, int key, void* value, void* extra) {
   see("sum", sum);
   return ++deleted, MPI_SUCCESS;
 }
-void attributes(void) { /* 7.7: copied and deleted once each; 11.2.4: MPI_COMM_SELF's at the end */
+void attributes(void) { /* 7.7: copied and deleted once each; 11.2.4: on MPI_COMM_SELF */
   int key;
   MPI_Comm made;
   MPI_Comm_create_keyval(copy, delete, &key, NULL);
@@ -197,7 +197,7 @@ void threads(void) { /* 11.6.2: each thread on its own communicator */
   }
 }
 
-void in_place(void) { /* 6.2: every call that has it, blocking and not */
+void in_place(void) { /* 6.2: every call that supports it, blocking or not */
   int n[kRanks], at[kRanks];
   MPI_Request r;
   for (int i = 0; i < size; ++i) n[i] = i + 1, at[i] = 10 * (size - i);
@@ -205,7 +205,7 @@ void in_place(void) { /* 6.2: every call that has it, blocking and not */
   MPI_Iallgatherv(MPI_IN_PLACE, -7, MPI_DATATYPE_NULL, in + 500, n, at, MPI_INT, WORLD, &r);
   MPI_Wait(&r, NOWHERE);
   MPI_Alltoall(MPI_IN_PLACE, 0, MPI_INT, in + 1000, 4, MPI_INT, WORLD);
-  for (int i = 0; i < size; ++i) n[i] = 3; /* the same both ways */
+  for (int i = 0; i < size; ++i) n[i] = 3; /* equal in both directions */
   MPI_Alltoallv(MPI_IN_PLACE, NULL, NULL, MPI_INT, in + 1500, n, at, MPI_INT, WORLD);
   if (rank == 0) MPI_Gather(MPI_IN_PLACE, 0, MPI_INT, in + 2000, 4, MPI_INT, 0, WORLD);
   else MPI_Gather(in + 2000, 4, MPI_INT, NULL, 0, MPI_INT, 0, WORLD);

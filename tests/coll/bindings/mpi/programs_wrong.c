@@ -1,5 +1,5 @@
-/* Small programs of MPI: calls whose arguments are wrong, the same on all ranks, and what the error
-   handler of the communicator makes of them (MPI 4.0, 9.3 to 9.5). */
+/* Small MPI programs: calls with wrong arguments, equal on all ranks, and the result of the
+   communicator's error handler (MPI 4.0, 9.3 to 9.5). */
 #include "programs.h"
 
 static MPI_Comm comm;
@@ -25,7 +25,7 @@ static void error_of(const char* call, int error) {
 }
 #define E(...) error_of(#__VA_ARGS__, __VA_ARGS__)
 static MPI_Request request;
-/* MPIs look at some counts only, and crash at the others, so this one needs weft. */
+/* MPI libraries check only some counts, and crash on others, so this program needs weft. */
 void wrong_counts(void) {
   int n[kRanks], right[kRanks], at[kRanks];
   MPI_Datatype type = strided();
@@ -107,9 +107,9 @@ void wrong_buffers(void) {
   E(MPI_Allreduce(in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm));
   E(MPI_Allgather(in, 1, MPI_INT, MPI_IN_PLACE, 1, MPI_INT, comm));
   E(MPI_Iallreduce(MPI_IN_PLACE, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm, &request));
-#ifdef OPEN_MPI /* MPICH takes it */
+#ifdef OPEN_MPI /* MPICH accepts it */
   E(MPI_Bcast(MPI_IN_PLACE, 1, MPI_INT, 0, comm));
-#else /* Open MPI takes these */
+#else /* Open MPI accepts these */
   E(MPI_Allreduce(in, in, 1, MPI_INT, MPI_SUM, comm));
   E(MPI_Alltoall(in, 1, MPI_INT, in, 1, MPI_INT, comm));
   E(MPI_Bcast(NULL, 1, MPI_INT, 0, comm));
@@ -125,7 +125,7 @@ static void handle(MPI_Comm* of, int* error, ...) {
   see("handler", kind), see("its communicator", there);
   ++called;
 }
-void handlers(void) { /* a handler of the program's is called once for each error */
+void handlers(void) { /* the program's handler is called once for each error */
   MPI_Errhandler mine;
   begin();
   MPI_Comm_create_errhandler(handle, &mine);

@@ -1,7 +1,8 @@
-/* A program of MPI that compares each collective with the same call by its other name: under
-   libweft_mpi.so MPI_X is weft's and PMPI_X is MPI's own. It knows nothing of weft. Values are small
-   whole numbers, whose sums have no rounding, so both results must be the same bytes; `rounds`
-   has other values. Ends with "right: N comparisons", or with the calls that differ and 1. */
+/* An MPI program that compares each collective with the same call under its PMPI name: with
+   libweft_mpi.so, MPI_X is weft's function and PMPI_X is MPI's. The program does not use weft.
+   Values are small whole numbers, whose sums are exact, so both results must have equal bytes;
+   `rounds` uses other values. Prints "right: N comparisons", or the calls that differ; then the
+   exit code is 1. */
 #include <math.h>
 #include <mpi.h>
 #include <stdint.h>
@@ -57,7 +58,7 @@ static void set(void* data, int t, int i, int value) {
 }
 
 static void fill(void* data, int t, int n, int who) {
-  if (t == kLongDouble) memset(data, 0, (size_t)n * 16); /* its padding */
+  if (t == kLongDouble) memset(data, 0, (size_t)n * 16); /* its padding bytes */
   for (int i = 0; i < n; ++i) set(data, t, i, (i * 7 + who * 3) % 5 + 1);
 }
 
@@ -136,7 +137,7 @@ static void reductions(MPI_Comm comm) {
         MPI_Reduce_scatter_block(MPI_IN_PLACE, a, each, type, ops[o], comm);
         same(a, b, block, "reduce_scatter_block in place", each, types[t].name);
         int counts[kRanks], left = count;
-        for (int i = 0; i < n; ++i) { /* the root's is the largest */
+        for (int i = 0; i < n; ++i) { /* the root's count is the largest */
           const int at = (root + i) % n;
           counts[at] = i % 3 == 1 ? 0 : left / 2;
           left -= counts[at];
@@ -154,7 +155,7 @@ static void reductions(MPI_Comm comm) {
   }
 }
 
-/* ---- what only moves data. `strided`: one int of each two; on `odd` ranks only where asked */
+/* ---- calls that only move data. `strided`: every second int; only on `odd` ranks if requested */
 static void movement(MPI_Comm comm) {
   int n, p;
   MPI_Comm_size(comm, &n);
@@ -167,7 +168,7 @@ static void movement(MPI_Comm comm) {
   for (int derived = 0; derived < 4; ++derived)
     for (int c = 0; c < 5; ++c) {
       const int count = kCounts[c], root = c % n;
-      /* 1: all ranks, 2: odd ones, 3: the root */
+      /* 1: all ranks, 2: odd ranks, 3: the root */
       const int mine = derived == 1 || (derived == 2 && p % 2) || (derived == 3 && p == root);
       MPI_Datatype type = mine ? wide : MPI_INT;
       const size_t e = mine ? 8 : 4, bytes = (size_t)count * e, all = bytes * (size_t)n;
@@ -270,7 +271,7 @@ static void movement(MPI_Comm comm) {
   MPI_Barrier(comm);
 }
 
-/* ---- requests, and what MPI has under way beside them */
+/* ---- requests, and concurrent calls of MPI */
 static void requests(MPI_Comm comm) {
   int n, p;
   MPI_Comm_size(comm, &n);
@@ -287,7 +288,7 @@ static void requests(MPI_Comm comm) {
   MPI_Wait(&r[0], MPI_STATUS_IGNORE);
   ++compared;
   if (to[big - 1] != before + big - 1) differ("send beside a barrier", big, "ints");
-  /* Rank 0 is in MPI until the others have seen the end of what rank 0 has to move along. */
+  /* Rank 0 is in MPI until the other ranks complete a call that needs rank 0's progress. */
   double sum = p, sums[4] = {0};
   MPI_Iallreduce(&sum, &sums[0], 1, MPI_DOUBLE, MPI_SUM, comm, &r[0]);
   int go = 0;
@@ -300,7 +301,7 @@ static void requests(MPI_Comm comm) {
   }
   ++compared;
   if (sums[0] != n * (n - 1) / 2) differ("iallreduce beside a receive", 1, "double");
-  /* Several at once, of weft and of MPI, waited for in every way. */
+  /* Several requests at once, of weft and of MPI, completed by every kind of wait. */
   for (int way = 0; way < 5; ++way) {
     double x[4], y[4] = {0};
     int token = -1, i, flag = 0, left = 6, indices[6];
@@ -380,10 +381,10 @@ static void communicators(void) {
   MPI_Comm_split(MPI_COMM_WORLD, 0, size - rank, &made); /* backwards */
   on(made);
   MPI_Comm odd;
-  MPI_Comm_split(made, rank % 2, 0, &odd); /* of one that was made */
+  MPI_Comm_split(made, rank % 2, 0, &odd); /* of a derived communicator */
   on(odd);
   MPI_Comm_free(&made);
-  if (rank % 2 == 0) movement(odd); /* on a part, after its parent is gone */
+  if (rank % 2 == 0) movement(odd); /* on a part, after its parent is freed */
   MPI_Comm_free(&odd);
   MPI_Comm_split(MPI_COMM_WORLD, rank == 0 ? MPI_UNDEFINED : 1, 0, &made);
   if (made != MPI_COMM_NULL) {
@@ -399,7 +400,7 @@ static void communicators(void) {
     movement(made);
     MPI_Comm_free(&made);
   }
-  /* Only those that are in it make it: MPI's. */
+  /* Only its members create it, so MPI runs its calls. */
   if (rank != 0) {
     MPI_Comm_create_group(MPI_COMM_WORLD, some, 7, &made);
     movement(made);
@@ -417,7 +418,7 @@ static void communicators(void) {
   same(from, other, sizeof from, "neighbor_allgather", 1, "int");
   MPI_Comm_free(&made);
   on(MPI_COMM_SELF);
-  /* An intercommunicator is MPI's. */
+  /* MPI runs the calls of an intercommunicator. */
   if (size > 1) {
     MPI_Comm half, inter;
     const int low = rank < size / 2;
@@ -430,7 +431,7 @@ static void communicators(void) {
     MPI_Comm_free(&inter);
     MPI_Comm_free(&half);
   }
-  /* Operators and types of the user, and pairs. */
+  /* User-defined operators and types, and pairs. */
   MPI_Op op;
   MPI_Op_create(longest, 1, &op);
   int mine = rank * 7 % size, most = -1, expected = -1;
@@ -453,7 +454,7 @@ static void communicators(void) {
   MPI_Scan(&rank, &prefix, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   PMPI_Scan(&rank, &before, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   same(&prefix, &before, sizeof prefix, "scan", 1, "int");
-  /* Many that come and go. */
+  /* Many communicators, created and freed. */
   for (int i = 0; i < 200; ++i) {
     MPI_Comm_dup(MPI_COMM_WORLD, &made);
     int one = 1, sum = 0;
@@ -479,8 +480,8 @@ static void rounds(MPI_Comm comm) {
     }
 }
 
-/* ---- types without a sign. MPICH 4.0.2 itself takes numbers of their upper half for negative ones,
-   so these are compared with what is right. */
+/* ---- unsigned types. MPICH 4.0.2 treats numbers in their upper half as negative, so results are
+   compared with the correct values. */
 #define WITHOUT_SIGN(T, type)                                            \
   do {                                                                   \
     const T mine = rank == 0 ? (T)-1 : (T)rank, high = (T)-1, low = 1;   \
@@ -503,7 +504,7 @@ static void without_sign(void) {
   WITHOUT_SIGN(uint64_t, MPI_UINT64_T);
 }
 
-/* Ranks that disagree learn so, each by the error handler of the communicator. */
+/* Ranks that disagree each get an error from the communicator's error handler. */
 static int disagree(void) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0, x[2] = {0}, y[2] = {0};
@@ -514,7 +515,7 @@ static int disagree(void) {
   if (error != MPI_SUCCESS) MPI_Error_string(error, text, &length);
   printf("rank %d: %s\n", rank, text);
   int sum = 0;
-  MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); /* others go on */
+  MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); /* the others continue */
   return error == MPI_SUCCESS || sum != size * (size - 1) / 2;
 }
 

@@ -299,7 +299,8 @@ TEST_F(Chakra, BecomesGoalAndBack) {
       us += node.compute_us;
     }
   EXPECT_EQ(us, 1000);
-  // Bytes sent by each of two ranks: an all_reduce in two halves, one of two blocks of the others.
+  // Bytes that each of two ranks sends: an all_reduce as two halves, and one of two blocks in the
+  // other collectives.
   EXPECT_NEAR(static_cast<double>(sent), 2 * ((1 << 20) + (1 << 16) + (1 << 17) + (1 << 17)) + 100,
               8);
 }

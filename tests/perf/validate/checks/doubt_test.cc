@@ -16,8 +16,8 @@ namespace {
 
 using enum FleetKind;
 
-// Flows of one machine's cores with undeclared rates: the faster ones among those that waited are
-// as uncertain as the slower ones.
+// Flows of one machine's cores with undeclared rates: among the flows that waited, the fast flows
+// are as uncertain as the slow ones.
 TEST(Registry, AFleetWhoseFlowsWaitedForCoresIsNotCalledHealthy) {
   Fleet fleet = healthy_fleet(kPlain);
   for (FleetHost& host : fleet.hosts)

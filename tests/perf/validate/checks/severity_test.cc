@@ -1,4 +1,4 @@
-// Faults that are smaller, or have less evidence, than those of the registry's rows.
+// Faults that are smaller, or have less evidence, than the faults of the registry's rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>

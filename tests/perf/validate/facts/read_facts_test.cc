@@ -420,7 +420,7 @@ TEST(FabricReadFacts, FilesOfAnExcludedDeviceAreNotOpened) {
     EXPECT_EQ(host.ports[0].device, "mlx5_0");
     EXPECT_FALSE(host.ports[0].state.has_value());
     EXPECT_EQ(host.ports[1].state, "ACTIVE");
-    // The watch does see opened files.
+    // Shows that the watch detects opened files.
     sources.excluded_devices = {"mlx5_2"};
     read_host(rails, sources);
     EXPECT_GT(theirs.count(), 30);

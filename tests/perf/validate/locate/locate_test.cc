@@ -128,7 +128,7 @@ TEST(Locate, APathIsNotItsEnds) {
   EXPECT_EQ(both[0].place, CausePlace::kPair);
 }
 
-// With few events, two hosts can be told from the fleet only if a host's ports and directions are
+// With few events, two hosts differ from the fleet only if a host's ports and directions are
 // counted together.
 TEST(Locate, TwoHostsThatLoseFewPacketsAreNotTheFleet) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {

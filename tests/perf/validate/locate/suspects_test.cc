@@ -94,7 +94,7 @@ TEST(Suspects, AreTestedUntilTheyAreNamedOrDismissed) {
   EXPECT_EQ(round->flows[0].from, (Port{2, 0}));
 }
 
-// One of 20,000 packets was lost: too few to name the port, and too many to dismiss it.
+// One of 20,000 packets was lost: too few losses to name the port, and too many to exclude it.
 TEST(Suspects, OfLossAreThoseThatMayLoseMoreThanIsAllowed) {
   const std::vector<FleetHost> hosts = SimFabric(noisy_lab(1)).hosts();
   const auto suspects = [&](std::uint64_t lost, std::uint64_t packets) {

@@ -15,7 +15,7 @@ struct WorldScore {
     bool found = false;   // a finding of WARN or worse at a place with the fault's port
     bool placed = false;  // ... and with the fault's own place and direction
   };
-  // A finding of WARN or worse that no other explains.
+  // A finding of WARN or worse that no other finding explains.
   struct Claim {
     Certainty certainty = Certainty::kCertain;
     bool right = false;  // its place and direction are those of a fault

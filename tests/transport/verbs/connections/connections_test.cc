@@ -129,7 +129,7 @@ TEST(VerbsConnectionsAlone, TheFirstMessageConnectsBothEnds) {
   EXPECT_EQ(two[1].made, 1);
 }
 
-// Closing costs both ends a connection: it happens only once no place is left.
+// Both ends lose a connection that is closed, so this happens only if no place is free.
 TEST(VerbsConnectionsAlone, OneIsClosedOnlyForWantOfAPlace) {
   Ranks ranks(6, 4);
   for (Rank r = 1; r <= 4; ++r) ranks[0].message(r);
