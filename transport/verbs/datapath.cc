@@ -1,9 +1,8 @@
 // The datapath of the verbs transport: slots, requests and their completions. Matching is in
 // verbs/matching.cc, set-up in verbs.cc.
 //
-// Each lane (queue pair) collects its work requests in a chain, which one doorbell posts. The last
-// request of a chain is signaled if a long message ends in it, or after signal_every_ unsignaled
-// requests: its completion covers all before it.
+// Each lane (queue pair) collects its send requests in a chain (request_chain.h). A long message
+// completes with its acknowledgement; other requests are signaled only now and then.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
@@ -18,17 +17,6 @@ namespace {
 
 constexpr int kReapAtOnce = 32;
 constexpr int kReapsPerPoll = 4;
-
-// The wr_id: send or receive, the lane and its life, and for a send the lower half of its number.
-// The life identifies completions left behind by a destroyed queue pair.
-constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
-constexpr int kLaneBits = 20, kLifeBits = 11;
-static_assert(1 + kLaneBits + kLifeBits == 32);
-
-constexpr std::uint64_t request_id(std::uint32_t lane, std::uint32_t life, std::uint32_t number) {
-  return std::uint64_t{life & ((1u << kLifeBits) - 1)} << (32 + kLaneBits) |
-         std::uint64_t{lane} << 32 | number;
-}
 
 // Codes that mean: no answer from the peer. All others are errors of a device about a request.
 bool peer_is_silent(ibv_wc_status status) {
@@ -70,7 +58,7 @@ void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
 void VerbsTransport::push(Lane& lane, const Queued& message) {
   Peer& peer = *lane.peer;
   connections_->use(peer);
-  if (peer.link == Link::kOpen && lane.queue.empty() && lane.chained < kChain && ready(lane))
+  if (peer.link == Link::kOpen && lane.queue.empty() && !lane.requests.full() && ready(lane))
     return fill(lane, message);
   lane.queue.push_back(message);
   if (peer.link == Link::kOpen)
@@ -79,20 +67,17 @@ void VerbsTransport::push(Lane& lane, const Queued& message) {
     connections_->request(peer);
 }
 
-bool VerbsTransport::room(const Lane& lane) const {
-  return lane.posted - lane.done < static_cast<std::uint64_t>(settings_.send_depth);
-}
-
 // Whether the next slot can be filled: the last send from its staging must be complete.
 bool VerbsTransport::ready(const Lane& lane) const {
-  return lane.qp && lane.send_credits.available() && room(lane) &&
-         lane.slot_request[static_cast<std::size_t>(lane.send_credits.next())] <= lane.done;
+  return lane.qp && lane.send_credits.available() && lane.requests.room() &&
+         lane.slot_request[static_cast<std::size_t>(lane.send_credits.next())] <=
+             lane.requests.done();
 }
 
 void VerbsTransport::pump(Lane& lane) {
   // Posts a full chain between two messages, because a refusal by the device clears the queues.
   const auto goes_on = [&] {
-    if (lane.chained == kChain) ring_doorbell(lane);
+    if (lane.requests.full()) ring_doorbell(lane);
     return lane.qp != nullptr;
   };
   while (goes_on() && !lane.queue.empty() && ready(lane)) {
@@ -100,7 +85,7 @@ void VerbsTransport::pump(Lane& lane) {
     lane.queue.pop_front();
     fill(lane, message);
   }
-  while (goes_on() && !lane.writing.empty() && room(lane)) write_on(lane);
+  while (goes_on() && !lane.writing.empty() && lane.requests.room()) write_on(lane);
 }
 
 void VerbsTransport::fill(Lane& lane, const Queued& message) {
@@ -128,7 +113,8 @@ void VerbsTransport::send_slot(Lane& lane, std::size_t slot, std::size_t bytes) 
   request.wr.rdma.rkey = lane.remote_key;
   if (bytes <= static_cast<std::size_t>(inline_bytes_)) request.send_flags |= IBV_SEND_INLINE;
   tell_arrival(lane, request, VerbsImmediate::Kind::kMessage, static_cast<std::uint32_t>(slot));
-  lane.slot_request[slot] = lane.payload = lane.posted;
+  lane.requests.carries_payload();
+  lane.slot_request[slot] = lane.requests.posted();
 }
 
 // Long messages are split over several queue pairs, in parts of at least kLeastPart bytes.
@@ -148,31 +134,21 @@ void VerbsTransport::write_on(Lane& lane) {
   ibv_send_wr& request = chain(lane, send.reach.data + w.at, bytes, send.reach.memory().lkey());
   request.wr.rdma.remote_addr = w.cts.address + w.at;
   request.wr.rdma.rkey = w.cts.key;
-  lane.payload = lane.posted;
+  lane.requests.carries_payload();
   w.at += bytes;
   if (bytes > 0) return;
   tell_arrival(lane, request, VerbsImmediate::Kind::kWindow, w.cts.window);
-  lane.signal = true;
-  lane.writes.emplace_back(lane.posted - 1, w.number);
+  lane.requests.signal();
+  lane.writes.emplace_back(lane.requests.posted() - 1, w.number);
   lane.writing.pop_front();
 }
 
-// Appends a write of these bytes to the lane's chain.
+// Adds a write of these bytes to the lane's chain.
 ibv_send_wr& VerbsTransport::chain(Lane& lane, const void* data, std::size_t bytes,
                                    std::uint32_t lkey) {
-  if (lane.chained == kChain) ring_doorbell(lane);
-  const auto i = static_cast<std::size_t>(lane.chained++);
-  lane.pieces[i] = {reinterpret_cast<std::uint64_t>(data), static_cast<std::uint32_t>(bytes), lkey};
-  ibv_send_wr& request = lane.chain[i];
-  request = {};
-  request.wr_id =
-      kIsSend | request_id(lane.index, lane.life, static_cast<std::uint32_t>(lane.posted));
-  request.sg_list = &lane.pieces[i];
-  request.num_sge = bytes ? 1 : 0;
-  request.opcode = IBV_WR_RDMA_WRITE;
-  ++lane.posted;
+  if (lane.requests.full()) ring_doorbell(lane);
   touch(lane);
-  return request;
+  return lane.requests.add(data, bytes, lkey);
 }
 
 void VerbsTransport::tell_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
@@ -182,30 +158,10 @@ void VerbsTransport::tell_arrival(Lane& lane, ibv_send_wr& request, VerbsImmedia
   request.imm_data = htonl(what.pack());
 }
 
-void VerbsTransport::ring_doorbell(Lane& lane) {
-  const int n = std::exchange(lane.chained, 0);
-  const bool signal = std::exchange(lane.signal, false);
-  if (n == 0 || !lane.qp) return;
-  for (int i = 0; i + 1 < n; ++i)
-    lane.chain[static_cast<std::size_t>(i)].next = &lane.chain[static_cast<std::size_t>(i) + 1];
-  // A long message completes with its acknowledgement. Other requests need none, except to free
-  // their queue entries and slots.
-  if (signal || lane.posted - lane.signalled >= signal_every_) {
-    lane.chain[static_cast<std::size_t>(n) - 1].send_flags |= IBV_SEND_SIGNALED;
-    lane.signalled = lane.posted;
-  }
-  ibv_send_wr* bad = nullptr;
-  const int error = lane.qp->post(lane.chain.data(), &bad);
-  if (error)
+// Handles the result of posting sends.
+void VerbsTransport::check_posted(Lane& lane, int error) {
+  if (error) [[unlikely]]
     fail(*lane.peer, Code::kTransport, fmt::format("ibv_post_send: {}", std::strerror(error)));
-}
-
-// Requests the acknowledgement of requests [0, upto), by a signaled empty write.
-void VerbsTransport::mark(Lane& lane, std::uint64_t upto) {
-  if (!lane.qp || lane.signalled >= upto || !room(lane)) return;
-  chain(lane, nullptr, 0, 0);
-  lane.signal = true;
-  ring_doorbell(lane);
 }
 
 void VerbsTransport::give_receives_back(Lane& lane) {
@@ -215,7 +171,7 @@ void VerbsTransport::give_receives_back(Lane& lane) {
     ibv_recv_wr requests[kAtOnce] = {};
     const int n = std::min(lane.receives, kAtOnce);
     for (int i = 0; i < n; ++i) {
-      requests[i].wr_id = request_id(lane.index, lane.life, 0);
+      requests[i].wr_id = lane.requests.receive_id();
       requests[i].next = i + 1 < n ? &requests[i + 1] : nullptr;
     }
     lane.receives -= n;
@@ -231,11 +187,11 @@ void VerbsTransport::flush() noexcept {
     Lane& lane = *touched_[i];
     if (lane.recv_credits.due(lane.receives)) give_receives_back(lane);
     if (lane.peer->link == Link::kOpen && !(lane.queue.empty() && lane.writing.empty())) pump(lane);
-    if (lane.peer->link == Link::kOpen && lane.recv_credits.tells() && room(lane)) {
+    if (lane.peer->link == Link::kOpen && lane.recv_credits.tells() && lane.requests.room()) {
       ibv_send_wr& request = chain(lane, nullptr, 0, 0);
       tell_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
     }
-    if (lane.chained > 0) ring_doorbell(lane);
+    if (!lane.requests.empty()) ring_doorbell(lane);
     lane.touched = false;
   }
   touched_.clear();
@@ -263,22 +219,22 @@ std::size_t VerbsTransport::reap() noexcept {
 }
 
 void VerbsTransport::on_completion(const ibv_wc& completion) {
-  Lane& lane = lanes_[completion.wr_id >> 32 & ((1u << kLaneBits) - 1)];
-  const std::uint64_t now = request_id(lane.index, lane.life, 0) | (completion.wr_id & kIsSend);
-  if (!lane.qp || completion.wr_id >> 32 != now >> 32) return;  // of a destroyed queue pair
+  Lane& lane = lanes_[VerbsRequestId::pair_of(completion.wr_id)];
+  if (!lane.requests.owns(completion.wr_id)) return;  // of a destroyed queue pair
+  const bool sent = completion.wr_id & VerbsRequestId::kIsSend;
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
     if (lane.peer->link == Link::kClosed) {  // see interrupt()
-      lane.drained = lane.drained || !(completion.wr_id & kIsSend);
+      lane.drained = lane.drained || !sent;
       return;
     }
-    const bool refused = completion.status == IBV_WC_WR_FLUSH_ERR && !(completion.wr_id & kIsSend);
+    const bool refused = completion.status == IBV_WC_WR_FLUSH_ERR && !sent;
     fail(*lane.peer, peer_is_silent(completion.status) ? Code::kPeerFailed : Code::kTransport,
          verbs_cause(completion.status, completion.vendor_err) +
              (refused ? "; a receive was first, so the device here refused what the peer sent, and "
                         "the peer's own completion says why"
                       : ""));
-  } else if (completion.wr_id & kIsSend) {
-    on_sent(lane, static_cast<std::uint32_t>(completion.wr_id));
+  } else if (sent) {
+    on_sent(lane, completion.wr_id);
   } else if (!(completion.wc_flags & IBV_WC_WITH_IMM)) {
     refuse(*lane.peer, "a message without immediate data");
   } else {
@@ -287,9 +243,9 @@ void VerbsTransport::on_completion(const ibv_wc& completion) {
 }
 
 // Completes this request and all before it.
-void VerbsTransport::on_sent(Lane& lane, std::uint32_t request) {
-  lane.done += static_cast<std::uint32_t>(request - static_cast<std::uint32_t>(lane.done)) + 1u;
-  while (!lane.writes.empty() && lane.writes.front().first < lane.done) {
+void VerbsTransport::on_sent(Lane& lane, std::uint64_t request) {
+  lane.requests.complete(request);
+  while (!lane.writes.empty() && lane.writes.front().first < lane.requests.done()) {
     const auto send = long_sends_.find(lane.writes.front().second);
     lane.writes.pop_front();
     if (--send->second.open > 0) continue;

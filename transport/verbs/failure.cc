@@ -59,9 +59,8 @@ void VerbsTransport::end_lane(Lane& lane) noexcept {
   lane.qp.reset();
   lane.writing.clear();
   lane.writes.clear();
-  lane.chained = lane.receives = 0;
-  lane.signal = false;
-  lane.done = lane.signalled = lane.payload = lane.posted;
+  lane.requests.end();
+  lane.receives = 0;
 }
 
 // Ends the canceled transfers that no device works on. Returns whether half sent or half received

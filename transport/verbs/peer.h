@@ -2,9 +2,7 @@
 // way and the connection (connections/queue_pairs.h).
 #pragma once
 
-#include <infiniband/verbs.h>
-
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,13 +19,13 @@
 #include "transport/verbs/messages.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/registration_cache.h"
+#include "transport/verbs/request_chain.h"
+#include "transport/verbs/settings.h"
 
 namespace weft {
 
 using VerbsCache = RegistrationCache<VerbsMemory>;
 struct VerbsPeer;
-
-inline constexpr int kVerbsChain = 16;  // work requests per doorbell, at most
 
 // A message that waits for a slot of the peer.
 struct VerbsQueued {
@@ -47,9 +45,8 @@ struct VerbsWriting {
 // the queue pair and the slots exist only while the peer is connected.
 struct VerbsLane {
   VerbsPeer* peer = nullptr;
-  std::uint32_t index = 0;      // among all lanes of the rank
-  std::uint32_t life = 0;       // generation of `qp`: incremented when reconnecting replaces it
   std::unique_ptr<VerbsQp> qp;  // null while there is no connection
+  VerbsRequestChain requests;   // to `qp`
   VerbsSendCredits send_credits;
   VerbsRecvCredits recv_credits;
   std::uint32_t key = 0;            // of the staging
@@ -59,20 +56,18 @@ struct VerbsLane {
   std::uint32_t remote_key = 0;
   std::deque<VerbsQueued> queue;
   std::deque<VerbsWriting> writing;
-  // Work requests are numbered: [0, posted) are chained or posted, [0, done) are complete.
-  std::uint64_t posted = 0, done = 0, signalled = 0;
   std::vector<std::uint64_t> slot_request;  // 1 + the request that sent the slot last
   std::deque<std::pair<std::uint64_t, std::uint32_t>> writes;  // last request, long message
-  std::array<ibv_send_wr, kVerbsChain> chain;
-  std::array<ibv_sge, kVerbsChain> pieces;
-  int chained = 0;
-  std::uint64_t payload = 0;  // requests from this one on are empty: no need to wait for them
-  bool signal = false;        // the end of the chain must be signaled
-  int receives = 0;           // receive requests to repost
-  bool touched = false;       // waits for a doorbell
-  bool drained = false;       // arrivals before the queue pair was stopped have been read
+  int receives = 0;                                            // receive requests to repost
+  bool touched = false;                                        // waits for a doorbell
+  bool drained = false;  // arrivals before the queue pair was stopped have been read
 
-  explicit VerbsLane(int slots) : send_credits(slots), recv_credits(slots) {}
+  // index: among all lanes of the rank.
+  VerbsLane(VerbsPeer& of, std::uint32_t index, const VerbsSettings& s)
+      : peer(&of),
+        requests(index, s.send_depth, std::max(1, std::min(s.send_depth / 4, s.slots / 2))),
+        send_credits(s.slots),
+        recv_credits(s.slots) {}
 };
 
 // A receive with an RTS that waits for a free window.

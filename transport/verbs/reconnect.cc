@@ -35,10 +35,8 @@ constexpr int kMostDrains = 1000;  // reads of completions before a queue pair i
 
 void VerbsTransport::make_lanes(Peer& peer) {
   for (int k = 0; k < settings_.qps; ++k) {
-    Lane& lane = lanes_.emplace_back(settings_.slots);
-    lane.peer = &peer;
-    lane.index = static_cast<std::uint32_t>(lanes_.size() - 1);
-    peer.lanes.push_back(&lane);
+    const auto index = static_cast<std::uint32_t>(lanes_.size());
+    peer.lanes.push_back(&lanes_.emplace_back(peer, index, settings_));
   }
   peer.windows.resize(static_cast<std::size_t>(settings_.windows));
 }
@@ -69,17 +67,17 @@ bool VerbsTransport::idle(const VerbsConnection& c) const {
   return peer.link == Link::kOpen && peer.windows_used == 0 && peer.waiting.empty() &&
          std::ranges::all_of(peer.lanes, [](const Lane* lane) {
            return lane->queue.empty() && lane->writing.empty() && lane->writes.empty() &&
-                  lane->chained == 0;
+                  lane->requests.empty();
          });
 }
 
 bool VerbsTransport::quiesce(VerbsConnection& c) {
   Peer& peer = peer_in(c);
   if (!idle(peer)) return false;
-  for (Lane* lane : peer.lanes)
-    if (lane->done < lane->posted) mark(*lane, lane->posted);
-  return idle(peer) && std::ranges::all_of(
-                           peer.lanes, [](const Lane* lane) { return lane->done == lane->posted; });
+  for (Lane* lane : peer.lanes) mark(*lane, lane->requests.posted());
+  return idle(peer) && std::ranges::all_of(peer.lanes, [](const Lane* lane) {
+           return lane->requests.done() == lane->requests.posted();
+         });
 }
 
 bool VerbsTransport::awaits(const VerbsConnection& c) const {
@@ -172,8 +170,7 @@ void VerbsTransport::join(VerbsConnection& c, std::string_view theirs) {
 void VerbsTransport::interrupt(VerbsConnection& c) noexcept {
   Peer& peer = peer_in(c);
   for (Lane* lane : peer.lanes) {
-    lane->chained = 0;
-    lane->signal = false;
+    lane->requests.drop();
     lane->drained = !lane->qp;
     if (lane->qp) lane->qp->stop();
   }

@@ -70,7 +70,6 @@ class VerbsTransport final : public Transport,
   using LongSend = VerbsLongSend;
   using Window = VerbsWindow;
   using Peer = VerbsPeer;
-  static constexpr int kChain = kVerbsChain;
   // Idle polls between two reads of the device's asynchronous events, each a system call.
   static constexpr int kQuietPolls = 1024;
   // The slots of some places: the staging of all of them, then the rings.
@@ -122,7 +121,6 @@ class VerbsTransport final : public Transport,
     touched_.push_back(&lane);
   }
   void push(Lane& lane, const Queued& message);
-  bool room(const Lane& lane) const;
   bool ready(const Lane& lane) const;
   void fill(Lane& lane, const Queued& message);
   void send_slot(Lane& lane, std::size_t slot, std::size_t bytes);
@@ -131,14 +129,15 @@ class VerbsTransport final : public Transport,
   ibv_send_wr& chain(Lane& lane, const void* data, std::size_t bytes, std::uint32_t lkey);
   void tell_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
                     std::uint32_t index);
-  void ring_doorbell(Lane& lane);
-  void mark(Lane& lane, std::uint64_t upto);
+  void check_posted(Lane& lane, int error);
+  void ring_doorbell(Lane& lane) { check_posted(lane, lane.requests.ring()); }
+  void mark(Lane& lane, std::uint64_t upto) { check_posted(lane, lane.requests.mark(upto)); }
   int parts_of(std::size_t bytes) const;
   void give_receives_back(Lane& lane);
   void flush() noexcept;
   std::size_t reap() noexcept override;
   inline void on_completion(const ibv_wc& completion);
-  inline void on_sent(Lane& lane, std::uint32_t request);
+  inline void on_sent(Lane& lane, std::uint64_t request);
   inline void on_arrival(Lane& lane, std::uint32_t immediate);
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
 
@@ -181,7 +180,6 @@ class VerbsTransport final : public Transport,
   std::size_t slot_bytes_ = 0;    // the same on all ranks
   std::size_t most_in_slot_ = 0;  // bytes of the longest eager message
   int inline_bytes_ = 0;
-  std::uint64_t signal_every_ = 1;  // in requests of a queue pair
   // The order of destruction matters: the device is destroyed last.
   std::unique_ptr<VerbsDevice> device_;
   std::deque<VerbsCq> queues_;  // the first one has room for shape_.places

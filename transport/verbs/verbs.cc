@@ -101,8 +101,6 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
       },
       settings_.cache_entries, settings_.cache_bytes, device_->is_software());
   inline_bytes_ = settings_.inline_bytes;
-  signal_every_ = static_cast<std::uint64_t>(
-      std::max(1, std::min(settings_.send_depth / 4, settings_.slots / 2)));
   VerbsGreeting greeting;
   greeting.qps = static_cast<std::uint32_t>(settings_.qps);
   greeting.slots = static_cast<std::uint32_t>(settings_.slots);
@@ -169,16 +167,12 @@ void VerbsTransport::begin(Lane& lane) {
   lane.staging =
       slots.arena.get() + number * static_cast<std::size_t>(settings_.slots) * slot_bytes_;
   lane.ring = lane.staging + verbs_half(settings_, slots.places, slot_bytes_);
-  ++lane.life;
+  lane.requests.begin(lane.qp->poster());
   if (!peer.broken) {
     lane.send_credits = VerbsSendCredits(settings_.slots);
     lane.recv_credits = VerbsRecvCredits(settings_.slots);
   }
-  lane.posted = lane.done = lane.signalled = 0;
   lane.slot_request.assign(static_cast<std::size_t>(settings_.slots), 0);
-  lane.payload = 0;
-  lane.chained = 0;
-  lane.signal = false;
   lane.receives = options.recv_depth;
   give_receives_back(lane);
 }
@@ -188,12 +182,12 @@ void VerbsTransport::begin(Lane& lane) {
 VerbsTransport::~VerbsTransport() {
   const auto busy = [](const Lane& lane) {
     return lane.peer->broken ? lane.send_credits.sent() > lane.send_credits.taken()
-                             : lane.qp && lane.done < lane.payload;
+                             : lane.qp && lane.requests.done() < lane.requests.payload();
   };
   const auto deadline = std::chrono::steady_clock::now() + kDrainTimeout;
   while (std::any_of(lanes_.begin(), lanes_.end(), busy)) {
     for (Lane& lane : lanes_)
-      if (lane.peer->link == Link::kOpen) mark(lane, lane.payload);
+      if (lane.peer->link == Link::kOpen) mark(lane, lane.requests.payload());
     if (std::ranges::any_of(peers_, &Peer::broken)) connections_->read_letters();
     if (reap() == 0) yield_core();
     if (std::chrono::steady_clock::now() < deadline) continue;
