@@ -37,34 +37,32 @@ const VerbsPeer& peer_in(const VerbsConnection& c) { return static_cast<const Ve
 
 }  // namespace
 
+// Makes queue pairs, ready to be connected, with empty rings at the place of the connection.
 void VerbsTransport::make(VerbsConnection& c) {
   Peer& peer = peer_in(c);
   lanes_.make(peer);
-  for (int k = 0; k < settings_.qps; ++k) begin(*peer.lanes[static_cast<std::size_t>(k)], k);
-}
-
-// Makes queue pair k of the peer, ready to be connected, with empty rings at its place.
-void VerbsTransport::begin(Lane& lane, int k) {
-  const Peer& peer = *lane.peer;
   VerbsQpOptions options;
   options.send_depth = settings_.send_depth;
   options.recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
   options.inline_bytes = settings_.inline_bytes;
-  if (settings_.qps > 1) options.flow_label = flow_label(rank_, peer.rank, k);
-  const VerbsSlots::Part slots = slots_->of(peer.place, k);
-  lane.qp = std::make_unique<VerbsQp>(*device_, slots.queue, slots.queue, options);
-  lane.requests.begin(lane.qp->poster());
-  inline_bytes_ = std::min(inline_bytes_, lane.qp->inline_bytes());
-  lane.key = slots.lkey;
-  lane.staging = slots.staging;
-  lane.ring = slots.ring;
-  if (!peer.broken) {
-    lane.send_credits = VerbsSendCredits(settings_.slots);
-    lane.recv_credits = VerbsRecvCredits(settings_.slots);
+  for (int k = 0; k < settings_.qps; ++k) {
+    Lane& lane = *peer.lanes[static_cast<std::size_t>(k)];
+    if (settings_.qps > 1) options.flow_label = flow_label(rank_, peer.rank, k);
+    const VerbsSlots::Part slots = slots_->of(peer.place, k);
+    lane.qp = std::make_unique<VerbsQp>(*device_, slots.queue, slots.queue, options);
+    lane.requests.begin(lane.qp->poster());
+    inline_bytes_ = std::min(inline_bytes_, lane.qp->inline_bytes());
+    lane.key = slots.lkey;
+    lane.staging = slots.staging;
+    lane.ring = slots.ring;
+    if (!peer.broken) {
+      lane.send_credits = VerbsSendCredits(settings_.slots);
+      lane.recv_credits = VerbsRecvCredits(settings_.slots);
+    }
+    lane.slot_request.assign(static_cast<std::size_t>(settings_.slots), 0);
+    lane.receives = options.recv_depth;
+    give_receives_back(lane);
   }
-  lane.slot_request.assign(static_cast<std::size_t>(settings_.slots), 0);
-  lane.receives = options.recv_depth;
-  give_receives_back(lane);
 }
 
 void VerbsTransport::end(VerbsConnection& c) noexcept {

@@ -1,6 +1,5 @@
-// The class behind make_verbs_transport: the state of one rail, and what combines its parts. Each
-// part has a class: requests (request_chain.h), slots (slots.h), registered memory (buffers.h),
-// credits (ring.h), matching (messages/matching.h), connections (connections/). This class does not
+// The class behind make_verbs_transport: the state of one rail. It combines its parts, each a class
+// (request_chain.h, slots.h, buffers.h, ring.h, messages/matching.h, connections/), and does not
 // depend on when connections are made, how requests are posted, or where slots are.
 #pragma once
 
@@ -77,7 +76,6 @@ class VerbsTransport final : public Transport,
   void disconnect(Rank peer) noexcept override;
   std::string reopen(Rank peer) noexcept override;
   bool connect(Rank peer, std::string_view theirs) noexcept override;
-  void begin(Lane& lane, int k);
   void resume(Peer& peer, std::string_view counts);
   void send_again(Peer& peer);
 
@@ -116,9 +114,7 @@ class VerbsTransport final : public Transport,
   void free_window(Peer& peer, VerbsWindow& window);
   void withdraw(Peer& peer, std::uint32_t number, std::uint64_t tag);
   void on_withdrawn(Peer& peer, const VerbsMessageFront& front);
-  bool reaches_gpu(void* data, std::size_t bytes) noexcept override {
-    return buffers_->reaches_gpu(data, bytes);
-  }
+  bool reaches_gpu(void* p, std::size_t n) noexcept override { return buffers_->reaches_gpu(p, n); }
   void end_buffer(std::uint64_t serial) noexcept override { buffers_->end_buffer(serial); }
 
   // failure.cc: failed peers, canceled transfers, events of the device
