@@ -325,6 +325,14 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
   }
 }
 
+// Whether the message fits the receive; if not, notes the disagreement.
+bool VerbsTransport::alike(Peer& peer, const Transfer& t, std::size_t bytes, const Head* head) {
+  if (agrees(t, bytes, head)) [[likely]]
+    return true;
+  peer.disagree(t, bytes, head, where_);
+  return false;
+}
+
 // Completes a receive: copies its bytes from a slot or a bounce buffer; nullptr: they are in place.
 void VerbsTransport::finish(Peer& peer, const Receive& receive, const std::byte* from) {
   const Transfer& t = receive.transfer;

@@ -97,10 +97,10 @@ class VerbsTransport final : public Transport,
   inline void on_sent(Lane& lane, std::uint64_t request);
   inline void on_arrival(Lane& lane, std::uint32_t immediate);
   void on_message(Lane& lane, const std::byte* slot);
+  bool alike(Peer& peer, const Transfer& t, std::size_t bytes, const Head* head);
   void finish(Peer& peer, const Receive& receive, const std::byte* from);
 
   // waiting.cc: unexpected messages and long ones
-  bool alike(Peer& peer, const Transfer& t, std::size_t bytes, const Head* head);
   void keep(Peer& peer, const VerbsMessageFront& front, const Head& head, const std::byte* body);
   void ease(Peer& peer);
   std::uint32_t begin_long_send(const Transfer& t, Peer& peer);

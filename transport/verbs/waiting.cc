@@ -21,14 +21,6 @@ constexpr std::size_t kLineMask = 63;  // parts of a long message begin at a cac
 
 }  // namespace
 
-// Whether the message fits the receive; if not, notes the disagreement.
-bool VerbsTransport::alike(Peer& peer, const Transfer& t, std::size_t bytes, const Head* head) {
-  if (agrees(t, bytes, head)) [[likely]]
-    return true;
-  peer.disagree(t, bytes, head, where_);
-  return false;
-}
-
 // Keeps an unexpected message or RTS.
 void VerbsTransport::keep(Peer& peer, const VerbsMessageFront& front, const Head& head,
                           const std::byte* body) {
