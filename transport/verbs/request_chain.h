@@ -91,8 +91,8 @@ struct VerbsRequestId {
   static_assert(1 + kPairBits + kLifeBits == 32);
 
   static constexpr std::uint64_t pack(std::uint32_t pair, std::uint32_t life) {
-    return std::uint64_t{life & ((1u << kLifeBits) - 1)} << (32 + kPairBits) | std::uint64_t{pair}
-                                                                                   << 32;
+    const std::uint32_t upper = life % (1u << kLifeBits) << kPairBits | pair;
+    return std::uint64_t{upper} << 32;
   }
   static constexpr std::size_t pair_of(std::uint64_t id) {
     return id >> 32 & ((1u << kPairBits) - 1);
