@@ -38,7 +38,7 @@ class Face final : public Transport, private DeviceMemory {
     if (peer >= 0 && static_cast<std::size_t>(peer) < s_.peers.size()) {
       const auto& p = s_.peers[static_cast<std::size_t>(peer)];
       for (std::size_t r = 0; p && r < p->lanes.size(); ++r)
-        if (p->lanes[r].is == Rails::State::Lane::Is::kUp) {
+        if (p->lanes[r].life.up()) {
           if (const Status why = s_.inner[r]->cause(peer); !why.ok()) return why;
         }
     }
@@ -133,7 +133,7 @@ std::uint64_t Rails::sent_bytes(int rail) const noexcept {
   return state_->sent_bytes[static_cast<std::size_t>(rail)].load(std::memory_order_relaxed);
 }
 bool Rails::up(Rank peer, int rail) const {
-  return state_->lane(peer, rail).is == State::Lane::Is::kUp;
+  return state_->lane(peer, rail).life.up();
 }
 std::vector<int> Rails::shares(Rank peer, int home) const {
   std::vector<int> shares(state_->inner.size());
@@ -155,13 +155,12 @@ std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> Rails::in_use() const
 }
 
 std::string Rails::describe(Rank rank) const {
-  static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "ready"};
   std::string text;
   const State::Peer& p = state_->peer(rank);
   for (int r = 0; r < state_->nrails(); ++r) {
     const State::Lane& l = p.lanes[static_cast<std::size_t>(r)];
-    text += fmt::format("{}rail {} {}", r ? ", " : "", r, kNames[static_cast<int>(l.is)]);
-    if (l.is != State::Lane::Is::kUp) text += fmt::format(" ({})", l.cause);
+    text += fmt::format("{}rail {} {}", r ? ", " : "", r, l.life.name());
+    if (!l.life.up()) text += fmt::format(" ({})", l.life.cause());
     if (l.open) text += fmt::format(" with {} messages under way", l.open);
   }
   if (!p.talk.notes().empty()) text += fmt::format(", {} notes to tell it", p.talk.notes().size());

@@ -53,7 +53,63 @@ class LaneRate {
   double rate_ = 0;
 };
 
-struct RailLane {
+// Whether a lane is in use, from its failure to its return. Both ends give it up before any message
+// is replayed; later the lower rank asks to open it again. The class does not depend on messages,
+// transports, or on why a lane fails.
+class LaneLife {
+ public:
+  bool up() const { return is_ == Is::kUp; }
+  bool down() const { return is_ == Is::kDown; }            // given up by both ends
+  std::uint32_t generation() const { return generation_; }  // of the connection
+  const std::string& cause() const { return cause_; }       // of the last failure
+  const char* name() const {
+    static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "ready"};
+    return kNames[static_cast<int>(is_)];
+  }
+
+  // ---- out: give_up() here and peer_gives_up(), in any order; then settle()
+  bool in_use() const { return up() || is_ == Is::kReady; }
+  void give_up(std::int64_t now, const std::string& cause) {
+    is_ = Is::kGivenUp;
+    down_at_ = now;
+    cause_ = cause;
+  }
+  // Returns false if the lane is not open, so that the peer cannot give it up.
+  bool peer_gives_up() {
+    if (!in_use() && is_ != Is::kGivenUp) return false;
+    return peer_gave_up_ = true;
+  }
+  bool over() const { return is_ == Is::kGivenUp && peer_gave_up_; }
+  void settle() {
+    is_ = Is::kDown;
+    peer_gave_up_ = false;
+    theirs_.clear();
+  }
+  // Tags that the peer had received when it gave the lane up.
+  std::vector<std::uint64_t>& theirs() { return theirs_; }
+
+  // ---- back: one end asks, the other one is ready
+  bool rested(std::int64_t now, std::int64_t least) const { return now - down_at_ >= least; }
+  void tried(std::int64_t now) { down_at_ = now; }  // in vain so far
+  void ask() {
+    ++generation_;
+    is_ = Is::kOpening;
+  }
+  bool asked(std::uint32_t generation) const {
+    return is_ == Is::kOpening && generation == generation_;
+  }
+  void refused(std::int64_t now) {
+    is_ = Is::kDown;
+    down_at_ = now;
+  }
+  void adopt(std::uint32_t generation) { generation_ = generation; }  // of the end that asks
+  void ready() { is_ = Is::kReady; }
+  bool is_ready(std::uint32_t generation) const {
+    return is_ == Is::kReady && generation == generation_;
+  }
+  void open() { is_ = Is::kUp; }
+
+ private:
   enum class Is : std::uint8_t {
     kUp,
     kGivenUp,  // by this rank; not yet by the peer
@@ -61,16 +117,21 @@ struct RailLane {
     kOpening,  // the lower rank has asked the peer to reopen the lane
     kReady,    // the higher rank is ready, and waits for the lower rank
   };
-  Is is = Is::kUp;
-  std::uint32_t generation = 0;
+  Is is_ = Is::kUp;
+  bool peer_gave_up_ = false;  // and its tags have arrived
+  std::uint32_t generation_ = 0;
+  std::int64_t down_at_ = 0;
+  std::string cause_;
+  std::vector<std::uint64_t> theirs_;
+};
+
+struct RailLane {
+  LaneLife life;
   bool started = false;  // receives of receipts are posted
   bool moved = false;    // a message ended since the last look
   bool suspect = false;
-  bool peer_gave_up = false;  // and `theirs` has arrived
-  std::uint32_t open = 0;     // messages on this lane for which this rank waits
-  std::int64_t still_since = 0, down_at = 0;
-  std::string cause;
-  std::vector<std::uint64_t> theirs;  // tags that the peer had received when it gave the lane up
+  std::uint32_t open = 0;  // messages on this lane for which this rank waits
+  std::int64_t still_since = 0;
   std::array<ReceiptStream, Receipt::kStreams> receipts;
   ReceiptDelay delay;
   LaneRate rate;

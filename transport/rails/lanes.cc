@@ -57,7 +57,7 @@ void Rails::State::look() {
 bool Rails::State::at_rest(const Peer& p) {
   return p.talk.pings().reached() && p.talk.notes().empty() &&
          std::ranges::all_of(p.lanes, [](const Lane& l) {
-           return l.is == Lane::Is::kUp && l.open == 0 &&
+           return l.life.up() && l.open == 0 &&
                   std::ranges::all_of(l.receipts, [](const ReceiptStream& r) {
                     return r.pending() == 0 && !r.owes();
                   });
@@ -70,9 +70,9 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
   for (int r = 0; r < nrails(); ++r) {
     ++counters.visits;
     Lane& l = lane(rank, r);
-    if (l.is != Lane::Is::kUp) {
+    if (!l.life.up()) {
       waits = true;
-      probing = probing || (l.is == Lane::Is::kDown && me < rank);
+      probing = probing || (l.life.down() && me < rank);
       continue;
     }
     send_late_receipts(rank, r, now);
@@ -102,7 +102,7 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
   }
   for (int r = 0; r < nrails() && suspicion; ++r) {
     const Lane& l = lane(rank, r);
-    if (!l.suspect || l.is != Lane::Is::kUp) continue;
+    if (!l.suspect || !l.life.up()) continue;
     bool link = false;
     for (int q = 0; q < nrails(); ++q) link = link || (q != r && paths->link_up(q));
     if (link && !paths->link_up(r)) {
@@ -132,7 +132,7 @@ bool Rails::State::silent(Rank rank, int rail, std::int64_t now) {
 
 void Rails::State::take_out(Rank rank, int rail, const std::string& cause) {
   Lane& l = lane(rank, rail);
-  if (l.is != Lane::Is::kUp && l.is != Lane::Is::kReady) return;
+  if (!l.life.in_use()) return;
   flush_posts();
   Transport& t = *inner[static_cast<std::size_t>(rail)];
   // Messages that have arrived need no replay.
@@ -144,9 +144,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause) {
   }
   flush_posts();
   t.recovery()->disconnect(rank);
-  l.is = Lane::Is::kGivenUp;
-  l.down_at = paths->now_us();
-  l.cause = cause;
+  l.life.give_up(paths->now_us(), cause);
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
     Slot& slot = slots[s];
     if (slot.use == Use::kFree || slot.t.peer != rank || slot.rail != rail) continue;
@@ -166,25 +164,25 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause) {
   ++counters.taken_out;
   log().debug("weft: rank {}: rail {} with rank {} taken out: {}", me, rail, rank, cause);
   if (on_event) on_event({RailEvent::Kind::kOut, rail, rank, cause});
-  if (l.peer_gave_up) settle_lane(rank, rail);
+  if (l.life.over()) settle_lane(rank, rail);
 }
 
 // Called when both ends have given the lane up: none of its messages can arrive any more.
 void Rails::State::settle_lane(Rank rank, int rail) {
   Lane& l = lane(rank, rail);
-  for (const std::uint64_t tag : l.theirs) acknowledged(rank, tag);
+  for (const std::uint64_t tag : l.life.theirs()) acknowledged(rank, tag);
   for (const auto& slot : slots.all())
     if (slot->use == Use::kSend && slot->t.peer == rank && slot->hold == rail) slot->hold = -1;
-  const Lane old = std::exchange(l, {});
-  l.is = Lane::Is::kDown;
-  l.generation = old.generation;
-  l.down_at = old.down_at;
-  l.cause = old.cause;
+  l.life.settle();
+  Lane anew;
+  anew.life = std::move(l.life);
+  l = std::move(anew);
   peer(rank).talk.pings().forget(static_cast<std::size_t>(rail));
   const RailsCounters before = counters;
   spread(rank, Why::kLanes);
   if (on_event)
-    on_event({RailEvent::Kind::kReplay, rail, rank, old.cause, counters.replayed - before.replayed,
+    on_event({RailEvent::Kind::kReplay, rail, rank, l.life.cause(),
+              counters.replayed - before.replayed,
               counters.replayed_bytes - before.replayed_bytes});
 }
 
@@ -193,24 +191,22 @@ void Rails::State::settle_lane(Rank rank, int rail) {
 void Rails::State::try_open(Rank rank, int rail, std::int64_t now) {
   Lane& l = lane(rank, rail);
   const int streak = peer(rank).talk.pings().streak(static_cast<std::size_t>(rail));
-  if (l.is != Lane::Is::kDown || streak < 2 || now - l.down_at < options.back_us ||
-      !paths->link_up(rail))
+  if (!l.life.down() || streak < 2 || !l.life.rested(now, options.back_us) || !paths->link_up(rail))
     return;
-  l.down_at = now;
+  l.life.tried(now);
   const std::string mine = inner[static_cast<std::size_t>(rail)]->recovery()->reopen(rank);
   if (mine.empty()) return;  // retried later
-  ++l.generation;
-  l.is = Lane::Is::kOpening;
+  l.life.ask();
   say_lane(rank, 'O', rail, mine);
 }
 
 void Rails::State::taken_back(Rank rank, int rail) {
   Lane& l = lane(rank, rail);
-  l.is = Lane::Is::kUp;
+  l.life.open();
   l.moved = true;
   ++counters.taken_back;
   log().debug("weft: rank {}: rail {} with rank {} is back", me, rail, rank);
-  if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, l.cause});
+  if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, l.life.cause()});
   spread(rank, Why::kLanes);
 }
 
@@ -222,9 +218,7 @@ std::vector<int> Rails::State::stripes(Rank rank, int home) const {
 }
 
 RailTable Rails::State::table_for(const Peer& p, Rank rank, int home) const {
-  const auto is_up = [&](int r) {
-    return p.lanes[static_cast<std::size_t>(r)].is == Lane::Is::kUp;
-  };
+  const auto is_up = [&](int r) { return p.lanes[static_cast<std::size_t>(r)].life.up(); };
   std::vector<int> rails = stripes(rank, home);
   std::erase_if(rails, [&](int r) { return !is_up(r); });
   if (rails.empty()) {

@@ -72,7 +72,7 @@ void Rails::State::on_told(Rank rank) {
 void Rails::State::say_lane(Rank rank, char kind, int rail, std::string_view text) {
   std::string body(1, kind);
   put(body, static_cast<std::uint8_t>(rail));
-  put(body, lane(rank, rail).generation);
+  put(body, lane(rank, rail).life.generation());
   body += text;
   say(rank, std::move(body));
 }
@@ -86,8 +86,9 @@ void Rails::State::say_down(Rank rank, int rail) {
     say_lane(rank, 'd', rail, tags);
     tags.clear();
   });
-  put(text, static_cast<std::uint16_t>(std::min<std::size_t>(l.cause.size(), 300)));
-  text += l.cause.substr(0, 300);
+  const std::string cause = l.life.cause().substr(0, 300);
+  put(text, static_cast<std::uint16_t>(cause.size()));
+  text += cause;
   say_lane(rank, 'D', rail, text + tags);
 }
 
@@ -128,23 +129,22 @@ void Rails::State::on_note(Rank rank, std::string_view in) {
   std::uint8_t rail = 0;
   std::uint32_t generation = 0;
   if (!get(in, rail) || !get(in, generation) || rail >= inner.size()) return;
-  Lane& l = lane(rank, rail);
+  LaneLife& life = lane(rank, rail).life;
   Recovery& recovery = *inner[rail]->recovery();
   switch (kind) {
     case 'd':
-      if (generation != l.generation) return;
-      if (l.theirs.size() > kMostTold) return mute(rank, "tags of messages");
-      for (std::uint64_t tag; get(in, tag);) l.theirs.push_back(tag);
+      if (generation != life.generation()) return;
+      if (life.theirs().size() > kMostTold) return mute(rank, "tags of messages");
+      for (std::uint64_t tag; get(in, tag);) life.theirs().push_back(tag);
       return;
     case 'D': {
       std::uint16_t length = 0;
-      if (generation != l.generation || !get(in, length) || in.size() < length) return;
+      if (generation != life.generation() || !get(in, length) || in.size() < length) return;
       const std::string cause(in.substr(0, length));
       in.remove_prefix(length);
-      if (l.is != Lane::Is::kUp && l.is != Lane::Is::kReady && l.is != Lane::Is::kGivenUp) return;
-      l.peer_gave_up = true;
-      for (std::uint64_t tag; get(in, tag);) l.theirs.push_back(tag);
-      if (l.is == Lane::Is::kGivenUp)
+      if (!life.peer_gives_up()) return;
+      for (std::uint64_t tag; get(in, tag);) life.theirs().push_back(tag);
+      if (life.over())
         settle_lane(rank, rail);
       else
         take_out(rank, rail, cause);
@@ -152,30 +152,29 @@ void Rails::State::on_note(Rank rank, std::string_view in) {
     }
     case 'O': {
       std::string mine;
-      if (l.is == Lane::Is::kDown) {
-        l.generation = generation;
+      if (life.down()) {
+        life.adopt(generation);
         mine = recovery.reopen(rank);
         if (!mine.empty() && !recovery.connect(rank, in)) mine.clear();
-        if (!mine.empty()) l.is = Lane::Is::kReady;
+        if (!mine.empty()) life.ready();
       }
       return say_lane(rank, 'P', rail, mine);
     }
     case 'P':
-      if (l.is != Lane::Is::kOpening || generation != l.generation) return;
+      if (!life.asked(generation)) return;
       if (in.empty()) {
-        l.is = Lane::Is::kDown;
-        l.down_at = paths->now_us();
+        life.refused(paths->now_us());
         recovery.disconnect(rank);
         return;
       }
       if (!recovery.connect(rank, in)) {  // the peer is connected: both start over
-        l.is = Lane::Is::kUp;
+        life.open();
         return take_out(rank, rail, "it could not be opened again");
       }
       say_lane(rank, 'R', rail);
       return taken_back(rank, rail);
     case 'R':
-      if (l.is == Lane::Is::kReady && generation == l.generation) taken_back(rank, rail);
+      if (life.is_ready(generation)) taken_back(rank, rail);
       return;
     default:
       return;

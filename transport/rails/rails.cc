@@ -98,7 +98,7 @@ void Rails::State::place(std::uint32_t s, int rail) {
   const auto r = static_cast<std::size_t>(rail);
   Peer& p = peer(slot.t.peer);
   Lane& l = p.lanes[r];
-  if (l.is != Lane::Is::kUp) {
+  if (!l.life.up()) {
     attention = true;
     return;
   }
@@ -198,8 +198,8 @@ void Rails::State::handle(int rail, const Completion& c) {
       }
       return;
     }
-    failed.push_back(
-        {rank, rail, l.generation, inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
+    failed.push_back({rank, rail, l.life.generation(),
+                      inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
     return;
   }
   if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).talk.pings().peer_polls();
@@ -268,7 +268,7 @@ void Rails::State::progress() noexcept {
 void Rails::State::take_out_failed() {
   const std::vector<Failed> now = std::exchange(failed, {});
   for (const Failed& f : now)
-    if (lane(f.rank, f.rail).generation == f.generation) take_out(f.rank, f.rail, f.cause);
+    if (lane(f.rank, f.rail).life.generation() == f.generation) take_out(f.rank, f.rail, f.cause);
 }
 
 std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {

@@ -43,7 +43,7 @@ void Rails::State::send_receipt(Rank rank, int rail, Receipt::Stream stream) {
   Lane& l = lane(rank, rail);
   ReceiptStream& receipts = l.receipts[stream];
   if (stream == Receipt::kLong) l.delay.sent(receipts.pending());
-  if (l.is != Lane::Is::kUp) return;
+  if (!l.life.up()) return;
   do {
     // During a move the peer must not forget the tags that it has received: see say_move().
     const ReceiptStream::Outgoing out =

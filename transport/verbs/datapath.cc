@@ -1,16 +1,14 @@
-// The datapath of the verbs transport: slots, requests and their completions. Matching is in
-// verbs/matching.cc, set-up in verbs.cc.
-//
-// Each lane (queue pair) collects its work requests in a chain, which one doorbell posts. The last
-// request of a chain is signaled if a long message ends in it, or after signal_every_ unsignaled
-// requests: its completion covers all before it.
+// The datapath of the verbs transport: messages that fit slots, and the completions of all
+// requests. Messages that wait are in waiting.cc, the requests of a queue pair in request_chain.h.
+// A long message completes with its acknowledgement; other requests are signaled only now and then.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "transport/verbs/device.h"
+#include "transport/gpu/streams.h"
+#include "transport/memory/copy.h"
 #include "transport/verbs/transport.h"
 
 namespace weft {
@@ -18,17 +16,8 @@ namespace {
 
 constexpr int kReapAtOnce = 32;
 constexpr int kReapsPerPoll = 4;
-
-// The wr_id: send or receive, the lane and its life, and for a send the lower half of its number.
-// The life identifies completions left behind by a destroyed queue pair.
-constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
-constexpr int kLaneBits = 20, kLifeBits = 11;
-static_assert(1 + kLaneBits + kLifeBits == 32);
-
-constexpr std::uint64_t request_id(std::uint32_t lane, std::uint32_t life, std::uint32_t number) {
-  return std::uint64_t{life & ((1u << kLifeBits) - 1)} << (32 + kLaneBits) |
-         std::uint64_t{lane} << 32 | number;
-}
+// Idle polls between two reads of the device's asynchronous events, each a system call.
+constexpr int kQuietPolls = 1024;
 
 // Codes that mean: no answer from the peer. All others are errors of a device about a request.
 bool peer_is_silent(ibv_wc_status status) {
@@ -38,23 +27,17 @@ bool peer_is_silent(ibv_wc_status status) {
 
 }  // namespace
 
-// All messages of one tag use the same lane, so that they stay in order.
-VerbsTransport::Lane& VerbsTransport::lane_of(Peer& peer, std::uint64_t tag) noexcept {
-  if (peer.lanes.empty()) make_lanes(peer);
-  if (peer.lanes.size() == 1) return *peer.lanes[0];
-  const std::uint64_t mixed = (tag + 1) * 0x9e3779b97f4a7c15u >> 32;
-  return *peer.lanes[mixed % peer.lanes.size()];
-}
+// ---- out: messages into the peer's slots ------------------------------------------------------
 
 void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
   for (const Transfer& t : transfers) {
     Peer* peer = peer_of(t.peer);
     if (!peer) {
-      complete(t.id, Code::kInvalidArgument);
+      done_.add(t.id, Code::kInvalidArgument);
     } else if (t.kind == Transfer::Kind::kView) {
       peer->note =
           Status(Code::kInvalidArgument, "verbs: views are not supported; post a kRecv", t.peer);
-      complete(t.id, Code::kInvalidArgument);
+      done_.add(t.id, Code::kInvalidArgument);
     } else if (t.kind == Transfer::Kind::kSend) {
       start_send(t, *peer);
     } else {
@@ -64,48 +47,41 @@ void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
   flush();
 }
 
-// ---- out -----------------------------------------------------------------------------------
+void VerbsTransport::start_send(const Transfer& t, Peer& peer) {
+  if (!peer.failure.ok()) {
+    done_.add(t.id, peer.failure.code());
+    return;
+  }
+  Lane& lane = lanes_.of(peer, t.tag);
+  VerbsQueued message{.front = {.tag = t.tag, .bytes = t.bytes, .headed = t.head != nullptr},
+                      .head = t.head,
+                      .id = t.id};
+  // GPU memory, which the CPU must not access, is not copied into a slot.
+  if (t.bytes == 0 || (t.bytes <= most_in_slot_ && !VerbsMemory::on_gpu(t.data))) {
+    message.data = t.data;
+  } else {
+    message.front.what = VerbsMessage::kRts;
+    message.front.number = begin_long_send(t, peer) & 0x7fffffff;
+  }
+  push(lane, message);
+}
 
 // Copies a message into its slot if nothing is queued before it; otherwise queues it.
-void VerbsTransport::push(Lane& lane, const Queued& message) {
+void VerbsTransport::push(Lane& lane, const VerbsQueued& message) {
   Peer& peer = *lane.peer;
   connections_->use(peer);
-  if (peer.link == Link::kOpen && lane.queue.empty() && lane.chained < kChain && ready(lane))
+  if (peer.link == Link::kOpen && lane.queue.empty() && !lane.requests.full() && lane.ready())
     return fill(lane, message);
   lane.queue.push_back(message);
   if (peer.link == Link::kOpen)
-    touch(lane);
+    lanes_.touch(lane);
   else
     connections_->request(peer);
 }
 
-bool VerbsTransport::room(const Lane& lane) const {
-  return lane.posted - lane.done < static_cast<std::uint64_t>(settings_.send_depth);
-}
-
-// Whether the next slot can be filled: the last send from its staging must be complete.
-bool VerbsTransport::ready(const Lane& lane) const {
-  return lane.qp && lane.send_credits.available() && room(lane) &&
-         lane.slot_request[static_cast<std::size_t>(lane.send_credits.next())] <= lane.done;
-}
-
-void VerbsTransport::pump(Lane& lane) {
-  // Posts a full chain between two messages, because a refusal by the device clears the queues.
-  const auto goes_on = [&] {
-    if (lane.chained == kChain) ring_doorbell(lane);
-    return lane.qp != nullptr;
-  };
-  while (goes_on() && !lane.queue.empty() && ready(lane)) {
-    const Queued message = lane.queue.front();
-    lane.queue.pop_front();
-    fill(lane, message);
-  }
-  while (goes_on() && !lane.writing.empty() && room(lane)) write_on(lane);
-}
-
-void VerbsTransport::fill(Lane& lane, const Queued& message) {
+void VerbsTransport::fill(Lane& lane, const VerbsQueued& message) {
   const auto slot = static_cast<std::size_t>(lane.send_credits.next());
-  std::byte* const begin = lane.staging + slot * slot_bytes_;
+  std::byte* const begin = lane.staging + slot * slots_->slot_bytes();
   std::byte* at = begin;
   const auto add = [&at](const void* data, std::size_t bytes) {
     if (bytes) std::memcpy(at, data, bytes);
@@ -118,94 +94,60 @@ void VerbsTransport::fill(Lane& lane, const Queued& message) {
 
   lane.send_credits.take();
   send_slot(lane, slot, static_cast<std::size_t>(at - begin));
-  if (message.front.what == VerbsMessage::kData) complete(message.id, Code::kOk);
+  if (message.front.what == VerbsMessage::kData) done_.add(message.id, Code::kOk);
 }
 
 // Writes the first `bytes` of the slot's staging to the peer's slot.
 void VerbsTransport::send_slot(Lane& lane, std::size_t slot, std::size_t bytes) {
-  ibv_send_wr& request = chain(lane, lane.staging + slot * slot_bytes_, bytes, lane.key);
-  request.wr.rdma.remote_addr = lane.remote_ring + slot * slot_bytes_;
+  ibv_send_wr& request = chain(lane, lane.staging + slot * slots_->slot_bytes(), bytes, lane.key);
+  request.wr.rdma.remote_addr = lane.remote_ring + slot * slots_->slot_bytes();
   request.wr.rdma.rkey = lane.remote_key;
   if (bytes <= static_cast<std::size_t>(inline_bytes_)) request.send_flags |= IBV_SEND_INLINE;
-  tell_arrival(lane, request, VerbsImmediate::Kind::kMessage, static_cast<std::uint32_t>(slot));
-  lane.slot_request[slot] = lane.payload = lane.posted;
+  lane.tell_arrival(request, VerbsImmediate::Kind::kMessage, static_cast<std::uint32_t>(slot));
+  lane.requests.carries_payload();
+  lane.slot_request[slot] = lane.requests.posted();
 }
 
-// Long messages are split over several queue pairs, in parts of at least kLeastPart bytes.
-int VerbsTransport::parts_of(std::size_t bytes) const {
-  constexpr std::size_t kLeastPart = 64u << 10;
-  const auto most = static_cast<std::size_t>(settings_.qps);
-  return static_cast<int>(std::clamp<std::size_t>(bytes / kLeastPart, 1, most));
-}
-
-// Chains a zero-copy write of the next piece of a long message's part; after the last piece, an
-// empty write with immediate data. Networks with adaptive routing may reorder plain writes, but not
-// a write with immediate data.
-void VerbsTransport::write_on(Lane& lane) {
-  Writing& w = lane.writing.front();
-  LongSend& send = long_sends_.at(w.number);
-  const std::size_t bytes = std::min(w.end - w.at, device_->max_message());
-  ibv_send_wr& request = chain(lane, send.reach.data + w.at, bytes, send.reach.memory().lkey());
-  request.wr.rdma.remote_addr = w.cts.address + w.at;
-  request.wr.rdma.rkey = w.cts.key;
-  lane.payload = lane.posted;
-  w.at += bytes;
-  if (bytes > 0) return;
-  tell_arrival(lane, request, VerbsImmediate::Kind::kWindow, w.cts.window);
-  lane.signal = true;
-  lane.writes.emplace_back(lane.posted - 1, w.number);
-  lane.writing.pop_front();
-}
-
-// Appends a write of these bytes to the lane's chain.
+// Adds a write of these bytes to the lane's chain.
 ibv_send_wr& VerbsTransport::chain(Lane& lane, const void* data, std::size_t bytes,
                                    std::uint32_t lkey) {
-  if (lane.chained == kChain) ring_doorbell(lane);
-  const auto i = static_cast<std::size_t>(lane.chained++);
-  lane.pieces[i] = {reinterpret_cast<std::uint64_t>(data), static_cast<std::uint32_t>(bytes), lkey};
-  ibv_send_wr& request = lane.chain[i];
-  request = {};
-  request.wr_id =
-      kIsSend | request_id(lane.index, lane.life, static_cast<std::uint32_t>(lane.posted));
-  request.sg_list = &lane.pieces[i];
-  request.num_sge = bytes ? 1 : 0;
-  request.opcode = IBV_WR_RDMA_WRITE;
-  ++lane.posted;
-  touch(lane);
-  return request;
+  if (lane.requests.full()) ring_doorbell(lane);
+  lanes_.touch(lane);
+  return lane.requests.add(data, bytes, lkey);
 }
 
-void VerbsTransport::tell_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
-                                  std::uint32_t index) {
-  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  const VerbsImmediate what{kind, index, lane.recv_credits.tell()};
-  request.imm_data = htonl(what.pack());
-}
-
-void VerbsTransport::ring_doorbell(Lane& lane) {
-  const int n = std::exchange(lane.chained, 0);
-  const bool signal = std::exchange(lane.signal, false);
-  if (n == 0 || !lane.qp) return;
-  for (int i = 0; i + 1 < n; ++i)
-    lane.chain[static_cast<std::size_t>(i)].next = &lane.chain[static_cast<std::size_t>(i) + 1];
-  // A long message completes with its acknowledgement. Other requests need none, except to free
-  // their queue entries and slots.
-  if (signal || lane.posted - lane.signalled >= signal_every_) {
-    lane.chain[static_cast<std::size_t>(n) - 1].send_flags |= IBV_SEND_SIGNALED;
-    lane.signalled = lane.posted;
+void VerbsTransport::start_recv(const Transfer& t, Peer& peer) {
+  if (auto* const found = peer.matching.find_unexpected(t.tag)) {
+    const Receive receive{t, 0, found->headed ? found->head.crc : 0};
+    if (!alike(peer, t, found->bytes, found->head_or_null())) {
+      done_.add(t.id, Code::kMismatch);
+    } else if (found->kept.what == VerbsMessage::kData) {
+      finish(peer, receive, found->kept.bytes.data());
+    } else {
+      on_rts(peer, receive, found->kept.number);
+    }
+    peer.matching.drop(found);
+    ease(peer);
+  } else if (!peer.failure.ok()) {
+    done_.add(t.id, peer.failure.code());
+  } else {
+    peer.matching.post({t});
   }
-  ibv_send_wr* bad = nullptr;
-  const int error = lane.qp->post(lane.chain.data(), &bad);
-  if (error)
-    fail(*lane.peer, Code::kTransport, fmt::format("ibv_post_send: {}", std::strerror(error)));
 }
 
-// Requests the acknowledgement of requests [0, upto), by a signaled empty write.
-void VerbsTransport::mark(Lane& lane, std::uint64_t upto) {
-  if (!lane.qp || lane.signalled >= upto || !room(lane)) return;
-  chain(lane, nullptr, 0, 0);
-  lane.signal = true;
-  ring_doorbell(lane);
+void VerbsTransport::flush() noexcept {
+  for (std::size_t i = 0; i < lanes_.touched.size(); ++i) {
+    Lane& lane = *lanes_.touched[i];
+    if (lane.recv_credits.due(lane.receives)) give_receives_back(lane);
+    if (lane.peer->link == Link::kOpen && !(lane.queue.empty() && lane.writing.empty())) pump(lane);
+    if (lane.peer->link == Link::kOpen && lane.recv_credits.tells() && lane.requests.room()) {
+      ibv_send_wr& request = chain(lane, nullptr, 0, 0);
+      lane.tell_arrival(request, VerbsImmediate::Kind::kEmpty, 0);
+    }
+    if (!lane.requests.empty()) ring_doorbell(lane);
+    lane.touched = false;
+  }
+  lanes_.touched.clear();
 }
 
 void VerbsTransport::give_receives_back(Lane& lane) {
@@ -215,7 +157,7 @@ void VerbsTransport::give_receives_back(Lane& lane) {
     ibv_recv_wr requests[kAtOnce] = {};
     const int n = std::min(lane.receives, kAtOnce);
     for (int i = 0; i < n; ++i) {
-      requests[i].wr_id = request_id(lane.index, lane.life, 0);
+      requests[i].wr_id = lane.requests.receive_id();
       requests[i].next = i + 1 < n ? &requests[i + 1] : nullptr;
     }
     lane.receives -= n;
@@ -226,26 +168,48 @@ void VerbsTransport::give_receives_back(Lane& lane) {
   }
 }
 
-void VerbsTransport::flush() noexcept {
-  for (std::size_t i = 0; i < touched_.size(); ++i) {
-    Lane& lane = *touched_[i];
-    if (lane.recv_credits.due(lane.receives)) give_receives_back(lane);
-    if (lane.peer->link == Link::kOpen && !(lane.queue.empty() && lane.writing.empty())) pump(lane);
-    if (lane.peer->link == Link::kOpen && lane.recv_credits.tells() && room(lane)) {
-      ibv_send_wr& request = chain(lane, nullptr, 0, 0);
-      tell_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
-    }
-    if (lane.chained > 0) ring_doorbell(lane);
-    lane.touched = false;
+void VerbsTransport::pump(Lane& lane) {
+  // Posts a full chain between two messages, because a refusal by the device clears the queues.
+  const auto goes_on = [&] {
+    if (lane.requests.full()) ring_doorbell(lane);
+    return lane.qp != nullptr;
+  };
+  while (goes_on() && !lane.queue.empty() && lane.ready()) {
+    const VerbsQueued message = lane.queue.front();
+    lane.queue.pop_front();
+    fill(lane, message);
   }
-  touched_.clear();
+  while (goes_on() && !lane.writing.empty() && lane.requests.room()) write_on(lane);
 }
 
-// ---- in ------------------------------------------------------------------------------------
+// Handles the result of posting sends.
+void VerbsTransport::check_posted(Lane& lane, int error) {
+  if (error) [[unlikely]]
+    fail(*lane.peer, Code::kTransport, fmt::format("ibv_post_send: {}", std::strerror(error)));
+}
+
+// ---- in: completions, and messages out of this rank's slots -----------------------------------
+
+std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
+  if (armed_) {
+    armed_ = false;
+    for (VerbsCq& queue : slots_->queues()) queue.disarm();
+    quiet_polls_ = kQuietPolls;  // an asynchronous event may have woken the thread
+  }
+  if (connections_->has_work()) connections_->poll();
+  if (reap() > 0) {
+    quiet_polls_ = 0;
+  } else if (++quiet_polls_ > kQuietPolls) {
+    hear_device();
+    for (Peer& peer : peers_) ease(peer);  // tasks may have received unexpected messages
+    flush();
+  }
+  return done_.hand_out(out);
+}
 
 std::size_t VerbsTransport::reap() noexcept {
   std::size_t all = 0;
-  for (VerbsCq& queue : queues_)
+  for (VerbsCq& queue : slots_->queues())
     for (int i = 0; i < kReapsPerPoll; ++i) {
       ibv_wc completions[kReapAtOnce];
       const int n = queue.poll(completions);
@@ -258,27 +222,27 @@ std::size_t VerbsTransport::reap() noexcept {
       all += static_cast<std::size_t>(n);
       if (n < kReapAtOnce) break;
     }
-  if (!touched_.empty()) flush();
+  if (!lanes_.touched.empty()) flush();
   return all;
 }
 
 void VerbsTransport::on_completion(const ibv_wc& completion) {
-  Lane& lane = lanes_[completion.wr_id >> 32 & ((1u << kLaneBits) - 1)];
-  const std::uint64_t now = request_id(lane.index, lane.life, 0) | (completion.wr_id & kIsSend);
-  if (!lane.qp || completion.wr_id >> 32 != now >> 32) return;  // of a destroyed queue pair
+  Lane& lane = lanes_.all[VerbsRequestId::pair_of(completion.wr_id)];
+  if (!lane.requests.owns(completion.wr_id)) return;  // of a destroyed queue pair
+  const bool sent = completion.wr_id & VerbsRequestId::kIsSend;
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
     if (lane.peer->link == Link::kClosed) {  // see interrupt()
-      lane.drained = lane.drained || !(completion.wr_id & kIsSend);
+      lane.drained = lane.drained || !sent;
       return;
     }
-    const bool refused = completion.status == IBV_WC_WR_FLUSH_ERR && !(completion.wr_id & kIsSend);
+    const bool refused = completion.status == IBV_WC_WR_FLUSH_ERR && !sent;
     fail(*lane.peer, peer_is_silent(completion.status) ? Code::kPeerFailed : Code::kTransport,
          verbs_cause(completion.status, completion.vendor_err) +
              (refused ? "; a receive was first, so the device here refused what the peer sent, and "
                         "the peer's own completion says why"
                       : ""));
-  } else if (completion.wr_id & kIsSend) {
-    on_sent(lane, static_cast<std::uint32_t>(completion.wr_id));
+  } else if (sent) {
+    on_sent(lane, completion.wr_id);
   } else if (!(completion.wc_flags & IBV_WC_WITH_IMM)) {
     refuse(*lane.peer, "a message without immediate data");
   } else {
@@ -287,16 +251,16 @@ void VerbsTransport::on_completion(const ibv_wc& completion) {
 }
 
 // Completes this request and all before it.
-void VerbsTransport::on_sent(Lane& lane, std::uint32_t request) {
-  lane.done += static_cast<std::uint32_t>(request - static_cast<std::uint32_t>(lane.done)) + 1u;
-  while (!lane.writes.empty() && lane.writes.front().first < lane.done) {
+void VerbsTransport::on_sent(Lane& lane, std::uint64_t request) {
+  lane.requests.complete(request);
+  while (!lane.writes.empty() && lane.writes.front().first < lane.requests.done()) {
     const auto send = long_sends_.find(lane.writes.front().second);
     lane.writes.pop_front();
     if (--send->second.open > 0) continue;
-    complete(send->second.transfer.id, Code::kOk);
+    done_.add(send->second.transfer.id, Code::kOk);
     long_sends_.erase(send);
   }
-  if (!lane.queue.empty() || !lane.writing.empty() || lane.recv_credits.owes()) touch(lane);
+  if (!lane.queue.empty() || !lane.writing.empty() || lane.recv_credits.owes()) lanes_.touch(lane);
 }
 
 void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
@@ -305,13 +269,13 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
   ++lane.receives;
   connections_->use(peer);
   if (peer.link == Link::kConnected) connections_->open(peer);  // so both ends are connected
-  touch(lane);
+  lanes_.touch(lane);
   const bool in_order = what.kind != VerbsImmediate::Kind::kMessage ||
                         static_cast<int>(what.index) == lane.recv_credits.next();
   if (!lane.send_credits.heard(what.taken) || !in_order) {
     refuse(peer, "slots out of order");
   } else if (what.kind == VerbsImmediate::Kind::kMessage) {
-    on_message(lane, lane.ring + what.index * slot_bytes_);
+    on_message(lane, lane.ring + what.index * slots_->slot_bytes());
     lane.recv_credits.took();
   } else if (what.kind == VerbsImmediate::Kind::kWindow) {
     on_window(peer, what.index);
@@ -320,40 +284,83 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
   }
 }
 
-std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
-  if (armed_) {
-    armed_ = false;
-    for (VerbsCq& queue : queues_) queue.disarm();
-    quiet_polls_ = kQuietPolls;  // an asynchronous event may have woken the thread
+void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
+  Peer& peer = *lane.peer;
+  VerbsMessageFront front;
+  std::memcpy(&front, slot, sizeof front);
+  const std::byte* body = slot + sizeof front;
+  Head head;
+  if (front.headed) {
+    std::memcpy(&head, body, sizeof head);
+    body += sizeof head;
   }
-  connections_->poll();
-  if (reap() > 0)
-    quiet_polls_ = 0;
-  else if (++quiet_polls_ > kQuietPolls)
-    look_around();
-  return done_.hand_out(out);
+  if (front.what == VerbsMessage::kCts) {
+    VerbsCts cts;
+    std::memcpy(&cts, body, sizeof cts);
+    on_cts(peer, front, cts);
+    return;
+  }
+  if (front.what == VerbsMessage::kWithdraw) {
+    on_withdrawn(peer, front);
+    return;
+  }
+  const bool data = front.what == VerbsMessage::kData;
+  if (data ? front.bytes > most_in_slot_ : front.what != VerbsMessage::kRts) {
+    refuse(peer, "a slot's content makes no sense");
+    return;
+  }
+  Receive* const found = peer.matching.find(front.tag);
+  if (!found) {
+    keep(peer, front, head, body);
+    return;
+  }
+  Receive receive = peer.matching.take(found);
+  receive.crc = head.crc;
+  if (!alike(peer, receive.transfer, front.bytes, front.headed ? &head : nullptr)) {
+    done_.add(receive.transfer.id, Code::kMismatch);
+  } else if (data) {
+    finish(peer, receive, body);
+  } else {
+    on_rts(peer, receive, front.number);
+  }
+}
+
+// Whether the message fits the receive; if not, notes the disagreement.
+bool VerbsTransport::alike(Peer& peer, const Transfer& t, std::size_t bytes, const Head* head) {
+  if (agrees(t, bytes, head)) [[likely]]
+    return true;
+  peer.disagree(t, bytes, head, where_);
+  return false;
+}
+
+// Completes a receive: copies its bytes from a slot or a bounce buffer; nullptr: they are in place.
+void VerbsTransport::finish(Peer& peer, const Receive& receive, const std::byte* from) {
+  const Transfer& t = receive.transfer;
+  Completion done{.id = t.id, .crc = receive.crc};
+  if (from && t.bytes > 0 && !VerbsMemory::on_gpu(t.data)) {
+    copy_bytes(t.data, from, t.bytes, t.streaming);
+  } else if (from && t.bytes > 0) {
+    try {
+      copy_now(t.data, from, t.bytes);
+    } catch (const Error& error) {
+      peer.note = {Code::kTransport, fmt::format("{}: {}", peer.where, error.what()), peer.rank};
+      done.code = Code::kTransport;
+    }
+  }
+  done_.add(done);
 }
 
 bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
   if (!done_.empty() || connections_->busy()) return false;
-  for (VerbsCq& queue : queues_)
+  for (VerbsCq& queue : slots_->queues())
     if (!queue.arm()) return false;
   armed_ = true;
   // Completions from before arming do not wake the thread.
   if (reap() > 0) return false;
-  for (VerbsCq& queue : queues_) fds.push_back(queue.fd());
+  for (VerbsCq& queue : slots_->queues()) fds.push_back(queue.fd());
   fds.push_back(device_->report_fd());
   if (connections_->fd() >= 0) fds.push_back(connections_->fd());
   return true;
-}
-
-Caps VerbsTransport::caps() const {
-  Caps caps;
-  caps.name = "verbs";
-  caps.cuda = true;
-  caps.inline_bytes = static_cast<std::size_t>(
-      std::max<std::ptrdiff_t>(0, inline_bytes_ - static_cast<std::ptrdiff_t>(kVerbsFrontBytes)));
-  return caps;
 }
 
 }  // namespace weft

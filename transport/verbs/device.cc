@@ -20,7 +20,6 @@
 #include "topo/sysfs.h"
 #include "transport/gpu/device.h"
 #include "transport/loaded/loaded.h"
-#include "transport/verbs/gpu.h"
 
 namespace weft {
 namespace {
@@ -312,7 +311,7 @@ void VerbsDevice::join_partition(int entries) {
 VerbsMemory::VerbsMemory(const VerbsDevice& device, void* data, std::size_t bytes, int access) {
   const int flags = access | device.relaxed();
   std::string gpu;
-  if (VerbsGpu::owns(data)) {
+  if (on_gpu(data)) {
     NicMemory part = weft::device()->nic_memory(data, bytes);
     if (part.mapped) {
       region_ = ibv_reg_mr_iova(device.domain(), part.mapped, bytes,

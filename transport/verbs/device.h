@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/gpu/device.h"
 #include "transport/verbs/gid.h"
 #include "transport/verbs/settings.h"
 
@@ -114,6 +115,11 @@ class VerbsMemory {
   ~VerbsMemory();
   std::uint32_t lkey() const { return region_->lkey; }
   std::uint32_t rkey() const { return region_->rkey; }
+  // True if `data` is memory of a GPU, which the CPU must not access.
+  static bool on_gpu(const void* data) noexcept {
+    Device* const gpus = weft::device();
+    return gpus != nullptr && data != nullptr && gpus->residence(data).kind == MemoryKind::kDevice;
+  }
   std::byte* data() const { return static_cast<std::byte*>(region_->addr); }
   std::size_t bytes() const { return region_->length; }
 

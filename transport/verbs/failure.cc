@@ -12,7 +12,7 @@ namespace weft {
 // Ends the connection with a peer and every transfer with it. Destroys the queue pairs, so that no
 // device accesses the transfers' memory any more.
 void VerbsTransport::fail(VerbsConnection& c, Code code, const std::string& why) noexcept {
-  Peer& peer = peer_in(c);
+  Peer& peer = static_cast<Peer&>(c);
   if (!peer.failure.ok()) return;
   peer.failure = Status(code, fmt::format("{}: {}: {}", peer.where, where_, why), peer.rank);
   log().debug("verbs: rank {}: {}", rank_, peer.failure.to_string());
@@ -27,13 +27,13 @@ void VerbsTransport::refuse(Peer& peer, const char* what) noexcept {
 // `told`: the transfers complete with the code; otherwise they are dropped.
 void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
   const auto end = [&](std::uint64_t id) {
-    if (told) complete(id, code);
+    if (told) done_.add(id, code);
   };
   for (Lane* lane : peer.lanes) {
-    for (const Queued& message : lane->queue)
+    for (const VerbsQueued& message : lane->queue)
       if (message.front.what == VerbsMessage::kData) end(message.id);
     lane->queue.clear();
-    end_lane(*lane);
+    lane->end();
   }
   connections_->closed(peer);
   peer.slowed = false;
@@ -43,9 +43,9 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
     return true;
   });
   peer.matching.end_receives(end);
-  for (const Waiting& waiting : peer.waiting) end(waiting.receive.transfer.id);
+  for (const VerbsWaiting& waiting : peer.waiting) end(waiting.receive.transfer.id);
   peer.waiting.clear();
-  for (Window& window : peer.windows) {
+  for (VerbsWindow& window : peer.windows) {
     if (!window.used) continue;
     end(window.receive.transfer.id);
     window = {};
@@ -53,34 +53,23 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
   peer.windows_used = 0;
 }
 
-// Ends the queue pair; queued messages stay.
-void VerbsTransport::end_lane(Lane& lane) noexcept {
-  if (lane.qp) lane.qp->stop();
-  lane.qp.reset();
-  lane.writing.clear();
-  lane.writes.clear();
-  lane.chained = lane.receives = 0;
-  lane.signal = false;
-  lane.done = lane.signalled = lane.payload = lane.posted;
-}
-
 // Ends the canceled transfers that no device works on. Returns whether half sent or half received
 // ones are left.
-template <class Which>
-bool VerbsTransport::half_done(Peer& peer, Which given_up) {
+bool VerbsTransport::half_done(Peer& peer, auto given_up) {
   peer.matching.cancel([&](const Transfer& t) { return given_up(t.id); });
-  std::erase_if(peer.waiting, [&](const Waiting& w) { return given_up(w.receive.transfer.id); });
+  std::erase_if(peer.waiting,
+                [&](const VerbsWaiting& w) { return given_up(w.receive.transfer.id); });
   for (Lane* lane : peer.lanes)
-    std::erase_if(lane->queue, [&](const Queued& message) {
+    std::erase_if(lane->queue, [&](const VerbsQueued& message) {
       return message.front.what == VerbsMessage::kData && given_up(message.id);
     });
   bool half_done = false;
-  for (Window& window : peer.windows) {
+  for (VerbsWindow& window : peer.windows) {
     if (!window.used || !given_up(window.receive.transfer.id)) continue;
     // Withdraws a CTS that has not been sent yet.
     const auto index = static_cast<std::uint32_t>(&window - peer.windows.data());
-    auto& queue = lane_of(peer, window.receive.transfer.tag).queue;
-    const auto gone = std::erase_if(queue, [&](const Queued& message) {
+    auto& queue = lanes_.of(peer, window.receive.transfer.tag).queue;
+    const auto gone = std::erase_if(queue, [&](const VerbsQueued& message) {
       return message.front.what == VerbsMessage::kCts && message.cts.window == index;
     });
     if (gone)
@@ -118,7 +107,7 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
       withdraw(peer, number, send.transfer.tag);
       return true;
     });
-    for (Window& window : peer.windows)
+    for (VerbsWindow& window : peer.windows)
       if (window.used && given_up(window.receive.transfer.id)) free_window(peer, window);
     if (peer.failure.ok()) connections_->reconnect(peer);
   }
@@ -128,9 +117,11 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
 
 // Takes a long message back if the device has none of it yet; false: it has.
 bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
-  const LongSend& send = long_sends_.at(number);
-  if (send.state == LongSend::State::kWriting) {
-    const auto unstarted = [&](const Writing& w) { return w.number == number && w.at == w.begin; };
+  const VerbsLongSend& send = long_sends_.at(number);
+  if (send.state == VerbsLongSend::State::kWriting) {
+    const auto unstarted = [&](const VerbsWriting& w) {
+      return w.number == number && w.at == w.begin;
+    };
     int parts = 0;
     for (const Lane* lane : peer.lanes)
       parts += static_cast<int>(std::ranges::count_if(lane->writing, unstarted));
@@ -139,18 +130,12 @@ bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
     withdraw(peer, number, send.transfer.tag);
     return true;
   }
-  auto& queue = lane_of(peer, send.transfer.tag).queue;
-  const auto unsaid = std::erase_if(queue, [&](const Queued& message) {
+  auto& queue = lanes_.of(peer, send.transfer.tag).queue;
+  const auto unsaid = std::erase_if(queue, [&](const VerbsQueued& message) {
     return message.front.what == VerbsMessage::kRts && message.front.number == number;
   });
   if (unsaid == 0) withdraw(peer, number, send.transfer.tag);
   return true;
-}
-
-void VerbsTransport::look_around() noexcept {
-  hear_device();
-  for (Peer& peer : peers_) ease(peer);  // tasks may have received unexpected messages
-  flush();
 }
 
 // Handles the device's asynchronous events, from which a rank that only receives learns of

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "transport/verbs/gid.h"
-#include "transport/verbs/messages.h"
+#include "transport/verbs/ring.h"
 
 namespace weft {
 namespace {

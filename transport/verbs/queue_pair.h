@@ -9,13 +9,12 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "topo/topology.h"
 #include "transport/verbs/device.h"
+#include "transport/verbs/request_chain.h"
 
 namespace weft {
 
@@ -52,74 +51,6 @@ struct VerbsQpOptions {
   std::uint32_t flow_label = 0;
 };
 
-// The operations that VerbsChainPoster supports.
-inline constexpr std::uint64_t kVerbsSendOps =
-    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
-    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-
-// Posts chains of requests to a queue pair: with ibv_wr_*, which saves the driver a branch per
-// request, if the queue pair was made for it, else with ibv_post_send.
-class VerbsChainPoster {
- public:
-  VerbsChainPoster() = default;
-  // extended: the queue pair's, or nullptr if it has no ibv_wr_*.
-  VerbsChainPoster(ibv_qp* qp, ibv_qp_ex* extended) : qp_(qp), extended_(extended) {}
-  bool extended() const { return extended_ != nullptr; }
-
-  // Returns 0 or an errno; `bad` is the first request that was not posted. ibv_wr_* posts a chain
-  // as a whole or not at all.
-  int post(ibv_send_wr* first, ibv_send_wr** bad) noexcept {
-    if (!extended_) return ibv_post_send(qp_, first, bad);
-    ibv_wr_start(extended_);
-    for (const ibv_send_wr* wr = first; wr; wr = wr->next)
-      if (!add(*wr)) {
-        ibv_wr_abort(extended_);
-        *bad = first;
-        return EINVAL;
-      }
-    const int error = ibv_wr_complete(extended_);
-    if (error) *bad = first;
-    return error;
-  }
-
- private:
-  bool add(const ibv_send_wr& wr) noexcept {
-    extended_->wr_id = wr.wr_id;
-    extended_->wr_flags = wr.send_flags;  // rxe's kernel side needs IBV_SEND_INLINE there, too
-    const auto& [address, key] = wr.wr.rdma;
-    switch (wr.opcode) {
-      case IBV_WR_RDMA_WRITE:
-        ibv_wr_rdma_write(extended_, key, address);
-        break;
-      case IBV_WR_RDMA_WRITE_WITH_IMM:
-        ibv_wr_rdma_write_imm(extended_, key, address, wr.imm_data);
-        break;
-      case IBV_WR_RDMA_READ:
-        ibv_wr_rdma_read(extended_, key, address);
-        break;
-      case IBV_WR_SEND:
-        ibv_wr_send(extended_);
-        break;
-      case IBV_WR_SEND_WITH_IMM:
-        ibv_wr_send_imm(extended_, wr.imm_data);
-        break;
-      default:
-        return false;
-    }
-    const ibv_sge* const piece = wr.sg_list;
-    if (wr.num_sge == 1 && (wr.send_flags & IBV_SEND_INLINE))
-      ibv_wr_set_inline_data(extended_, reinterpret_cast<void*>(piece->addr), piece->length);
-    else if (wr.num_sge == 1)
-      ibv_wr_set_sge(extended_, piece->lkey, piece->addr, piece->length);
-    else
-      ibv_wr_set_sge_list(extended_, static_cast<std::size_t>(wr.num_sge), piece);
-    return true;
-  }
-
-  ibv_qp* qp_ = nullptr;
-  ibv_qp_ex* extended_ = nullptr;
-};
-
 class VerbsQp {
  public:
   // Makes a queue pair through which the peer may write to and read from memory whose keys it has.
@@ -131,6 +62,7 @@ class VerbsQp {
   VerbsQpName name() const { return {qp_->qp_num, psn_, ece_.vendor_id, ece_.options}; }
   std::uint32_t number() const { return qp_->qp_num; }
   ibv_qp* handle() const { return qp_; }
+  const VerbsChainPoster& poster() const { return poster_; }
   int inline_bytes() const { return inline_bytes_; }    // what the device allows
   bool extended() const { return poster_.extended(); }  // sends use ibv_wr_*
   // The ECE options that both ends use; 0: none, or before connect().

@@ -31,32 +31,48 @@ namespace {
 
 constexpr int kMostDrains = 1000;  // reads of completions before a queue pair is ended
 
+// The connections of this rank are its peers.
+VerbsPeer& peer_in(VerbsConnection& c) { return static_cast<VerbsPeer&>(c); }
+const VerbsPeer& peer_in(const VerbsConnection& c) { return static_cast<const VerbsPeer&>(c); }
+
 }  // namespace
 
-void VerbsTransport::make_lanes(Peer& peer) {
-  for (int k = 0; k < settings_.qps; ++k) {
-    Lane& lane = lanes_.emplace_back(settings_.slots);
-    lane.peer = &peer;
-    lane.index = static_cast<std::uint32_t>(lanes_.size() - 1);
-    peer.lanes.push_back(&lane);
-  }
-  peer.windows.resize(static_cast<std::size_t>(settings_.windows));
-}
-
+// Makes queue pairs, ready to be connected, with empty rings at the place of the connection.
 void VerbsTransport::make(VerbsConnection& c) {
   Peer& peer = peer_in(c);
-  if (peer.lanes.empty()) make_lanes(peer);
-  for (Lane* lane : peer.lanes) begin(*lane);
+  lanes_.make(peer);
+  VerbsQpOptions options;
+  options.send_depth = settings_.send_depth;
+  options.recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
+  options.inline_bytes = settings_.inline_bytes;
+  for (int k = 0; k < settings_.qps; ++k) {
+    Lane& lane = *peer.lanes[static_cast<std::size_t>(k)];
+    if (settings_.qps > 1) options.flow_label = flow_label(rank_, peer.rank, k);
+    const VerbsSlots::Part slots = slots_->of(peer.place, k);
+    lane.qp = std::make_unique<VerbsQp>(*device_, slots.queue, slots.queue, options);
+    lane.requests.begin(lane.qp->poster());
+    inline_bytes_ = std::min(inline_bytes_, lane.qp->inline_bytes());
+    lane.key = slots.lkey;
+    lane.staging = slots.staging;
+    lane.ring = slots.ring;
+    if (!peer.broken) {
+      lane.send_credits = VerbsSendCredits(settings_.slots);
+      lane.recv_credits = VerbsRecvCredits(settings_.slots);
+    }
+    lane.slot_request.assign(static_cast<std::size_t>(settings_.slots), 0);
+    lane.receives = options.recv_depth;
+    give_receives_back(lane);
+  }
 }
 
 void VerbsTransport::end(VerbsConnection& c) noexcept {
-  for (Lane* lane : peer_in(c).lanes) end_lane(*lane);
+  for (Lane* lane : peer_in(c).lanes) lane->end();
 }
 
 void VerbsTransport::opened(VerbsConnection& c, bool resumed) {
   Peer& peer = peer_in(c);
   if (resumed) send_again(peer);
-  for (Lane* lane : peer.lanes) touch(*lane);
+  for (Lane* lane : peer.lanes) lanes_.touch(*lane);
 }
 
 bool VerbsTransport::has_messages(const VerbsConnection& c) const {
@@ -69,17 +85,17 @@ bool VerbsTransport::idle(const VerbsConnection& c) const {
   return peer.link == Link::kOpen && peer.windows_used == 0 && peer.waiting.empty() &&
          std::ranges::all_of(peer.lanes, [](const Lane* lane) {
            return lane->queue.empty() && lane->writing.empty() && lane->writes.empty() &&
-                  lane->chained == 0;
+                  lane->requests.empty();
          });
 }
 
 bool VerbsTransport::quiesce(VerbsConnection& c) {
   Peer& peer = peer_in(c);
   if (!idle(peer)) return false;
-  for (Lane* lane : peer.lanes)
-    if (lane->done < lane->posted) mark(*lane, lane->posted);
-  return idle(peer) && std::ranges::all_of(
-                           peer.lanes, [](const Lane* lane) { return lane->done == lane->posted; });
+  for (Lane* lane : peer.lanes) check_posted(*lane, lane->requests.mark(lane->requests.posted()));
+  return idle(peer) && std::ranges::all_of(peer.lanes, [](const Lane* lane) {
+           return lane->requests.done() == lane->requests.posted();
+         });
 }
 
 bool VerbsTransport::awaits(const VerbsConnection& c) const {
@@ -101,20 +117,12 @@ std::vector<std::uint64_t> VerbsTransport::taken(const VerbsConnection& c) const
   return all;
 }
 
-void VerbsTransport::drain() {
-  int most = 0;
-  for (const VerbsCq& queue : queues_) most += queue.depth();
-  for (int i = 0; i < most && reap() > 0; ++i) {
-  }
-}
-
 std::string VerbsTransport::invitation(const VerbsConnection& c) {
   const Peer& peer = peer_in(c);
   const std::string port = device_->port().encode();
   VerbsInvitation mine;
   mine.rings = reinterpret_cast<std::uint64_t>(peer.lanes.front()->ring);
-  int place = 0;
-  mine.key = slots_of(peer, place).memory->rkey();
+  mine.key = slots_->of(peer.place, 0).rkey;
   mine.port_bytes = static_cast<std::uint32_t>(port.size());
   mine.number = peer.mine;
   mine.resumes = peer.broken ? peer.first_theirs : 0;
@@ -127,8 +135,8 @@ std::string VerbsTransport::invitation(const VerbsConnection& c) {
   for (const Lane* lane : peer.lanes) add(lane->qp->name());
   if (!peer.broken) return text;
   for (const Lane* lane : peer.lanes) add(lane->recv_credits.taken());
-  for (const Window& window : peer.windows)
-    if (window.used) add(VerbsOpenWindow{window.number, 0, cts_of(peer, window)});
+  for (const VerbsWindow& window : peer.windows)
+    if (window.used) add(VerbsOpenWindow{window.number, 0, peer.cts_of(window)});
   if (text.size() + sizeof(VerbsLetterFront) > Mailbox::kMostBytes)
     throw Error(
         "verbs: too many long messages are under way for a letter; lower "
@@ -158,7 +166,8 @@ void VerbsTransport::join(VerbsConnection& c, std::string_view theirs) {
     Lane& lane = *peer.lanes[k];
     VerbsQpName name;
     std::memcpy(&name, rest.data(), sizeof name);
-    lane.remote_ring = their.rings + k * static_cast<std::size_t>(settings_.slots) * slot_bytes_;
+    lane.remote_ring =
+        their.rings + k * static_cast<std::size_t>(settings_.slots) * slots_->slot_bytes();
     lane.remote_key = their.key;
     lane.qp->connect(path, name);
   }
@@ -172,8 +181,7 @@ void VerbsTransport::join(VerbsConnection& c, std::string_view theirs) {
 void VerbsTransport::interrupt(VerbsConnection& c) noexcept {
   Peer& peer = peer_in(c);
   for (Lane* lane : peer.lanes) {
-    lane->chained = 0;
-    lane->signal = false;
+    lane->requests.drop();
     lane->drained = !lane->qp;
     if (lane->qp) lane->qp->stop();
   }
@@ -181,8 +189,8 @@ void VerbsTransport::interrupt(VerbsConnection& c) noexcept {
   // resend them.
   const auto drained = [](const Lane* lane) { return lane->drained; };
   for (int i = 0; i < kMostDrains && !std::ranges::all_of(peer.lanes, drained); ++i) reap();
-  for (Lane* lane : peer.lanes) end_lane(*lane);
-  for (Window& window : peer.windows) window.parts = 0;
+  for (Lane* lane : peer.lanes) lane->end();
+  for (VerbsWindow& window : peer.windows) window.parts = 0;
 }
 
 // Applies the peer's counts of messages taken, and its windows, from the end of its invitation.
@@ -208,12 +216,12 @@ void VerbsTransport::resume(Peer& peer, std::string_view counts) {
   }
   for (auto at = long_sends_.begin(); at != long_sends_.end();) {
     const auto one = at++;
-    LongSend& send = one->second;
-    if (send.peer != peer.rank || send.state != LongSend::State::kWriting) continue;
+    VerbsLongSend& send = one->second;
+    if (send.peer != peer.rank || send.state != VerbsLongSend::State::kWriting) continue;
     if (const auto found = windows.find(one->first); found != windows.end()) {
       begin_writing(peer, one->first, send, found->second);
     } else {
-      complete(send.transfer.id, Code::kOk);
+      done_.add(send.transfer.id, Code::kOk);
       long_sends_.erase(one);
     }
   }
@@ -225,13 +233,13 @@ void VerbsTransport::send_again(Peer& peer) {
   for (Lane* lane : peer.lanes) {
     const std::uint64_t slots = static_cast<std::uint64_t>(settings_.slots);
     for (std::uint64_t n = lane->send_credits.taken(); n < lane->send_credits.sent(); ++n) {
-      std::byte* const begin = lane->staging + n % slots * slot_bytes_;
+      std::byte* const begin = lane->staging + n % slots * slots_->slot_bytes();
       VerbsMessageFront front;
       std::memcpy(&front, begin, sizeof front);
       if (front.what == VerbsMessage::kCts) {
         VerbsCts cts;
         std::memcpy(&cts, begin + sizeof front, sizeof cts);
-        const Window& window = peer.windows[cts.window];
+        const VerbsWindow& window = peer.windows[cts.window];
         if (!window.used || window.number != front.number) {
           front = {.tag = front.tag, .what = VerbsMessage::kWithdraw};
           std::memcpy(begin, &front, sizeof front);
@@ -251,7 +259,7 @@ void VerbsTransport::disconnect(Rank rank) noexcept {
   Peer* peer = peer_of(rank);
   if (!peer) return;
   end_all(*peer, Code::kAborted, false);
-  peer->matching.drop_if([](const Unexpected&) { return true; });
+  peer->matching.drop_if([](const auto&) { return true; });
   if (peer->failure.ok())
     peer->failure = Status(Code::kPeerFailed, peer->where + ": " + where_ + ": opened anew", rank);
 }

@@ -14,10 +14,9 @@
 #include "support/fakes/fake_verbs.h"
 #include "support/fakes/forged_job.h"
 #include "topo/topology.h"
-#include "transport/verbs/credits.h"
+#include "transport/verbs/ring.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/connections/letters.h"
-#include "transport/verbs/messages.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/verbs.h"
 

@@ -1,5 +1,5 @@
 // Unit tests of the parts of Rails that need no transport: messages, receipts, pings, notes, the
-// speed of a lane, and the choice of a message's rail.
+// speed and the life of a lane, and the choice of a message's rail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -158,6 +158,56 @@ TEST(NoteQueue, OneAtATimeUntilAcknowledged) {
   EXPECT_TRUE(notes.take(0));
   EXPECT_FALSE(notes.take(0)) << "repeated";
   EXPECT_TRUE(notes.taken(0));
+}
+
+TEST(LaneLife, IsOverOnlyWhenBothEndsHaveGivenItUp) {
+  LaneLife here_first, peer_first;
+  EXPECT_TRUE(here_first.up());
+  here_first.give_up(5, "cut");
+  EXPECT_FALSE(here_first.in_use());
+  EXPECT_FALSE(here_first.over());
+  EXPECT_TRUE(here_first.peer_gives_up());
+  EXPECT_TRUE(here_first.over());
+
+  EXPECT_TRUE(peer_first.peer_gives_up());
+  peer_first.theirs().push_back(7);
+  EXPECT_TRUE(peer_first.up()) << "until this rank gives it up too";
+  peer_first.give_up(5, "cut");
+  EXPECT_TRUE(peer_first.over());
+  peer_first.settle();
+  EXPECT_TRUE(peer_first.down());
+  EXPECT_TRUE(peer_first.theirs().empty());
+  EXPECT_EQ(peer_first.cause(), "cut");
+  EXPECT_FALSE(peer_first.peer_gives_up()) << "a repeated note";
+  EXPECT_FALSE(peer_first.over());
+}
+
+TEST(LaneLife, OneEndAsksAndTheOtherIsReady) {
+  LaneLife asks, answers;
+  for (LaneLife* end : {&asks, &answers}) {
+    end->give_up(100, "cut");
+    EXPECT_TRUE(end->peer_gives_up());
+    end->settle();
+  }
+  EXPECT_FALSE(asks.rested(149, 50));
+  EXPECT_TRUE(asks.rested(150, 50));
+  asks.ask();
+  answers.adopt(asks.generation());
+  EXPECT_FALSE(asks.peer_gives_up()) << "there is no connection";
+  answers.ready();
+  EXPECT_TRUE(answers.in_use()) << "the other end may already send";
+  EXPECT_TRUE(answers.is_ready(asks.generation()));
+  EXPECT_FALSE(answers.is_ready(asks.generation() - 1)) << "a late note of an earlier attempt";
+  EXPECT_TRUE(asks.asked(answers.generation()));
+  EXPECT_FALSE(asks.asked(answers.generation() + 1));
+  for (LaneLife* end : {&asks, &answers}) {
+    end->open();
+    EXPECT_TRUE(end->up());
+  }
+  asks.ask();
+  asks.refused(200);
+  EXPECT_TRUE(asks.down());
+  EXPECT_FALSE(asks.rested(210, 50));
 }
 
 TEST(LaneRate, MeasuresWhatIsUnderWayOnly) {

@@ -13,7 +13,7 @@
 
 #include "support/fakes/fake_device.h"
 #include "transport/memory/memory.h"
-#include "transport/verbs/credits.h"
+#include "transport/verbs/ring.h"
 #include "transport/verbs/registration_cache.h"
 
 namespace weft {

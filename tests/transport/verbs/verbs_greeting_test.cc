@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "support/process/read_file.h"
-#include "transport/verbs/credits.h"
+#include "transport/verbs/ring.h"
 #include "transport/verbs/greeting.h"
-#include "transport/verbs/messages.h"
 
 namespace weft {
 namespace {

@@ -18,7 +18,7 @@
 #include "support/fakes/forged_job.h"
 #include "transport/conformance.h"
 #include "transport/verbs/connections/letters.h"
-#include "transport/verbs/messages.h"
+#include "transport/verbs/ring.h"
 #include "transport/verbs/verbs.h"
 
 namespace weft::testing {

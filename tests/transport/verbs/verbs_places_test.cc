@@ -1,8 +1,10 @@
-// Places for connections, on the fake device: their cost, and an all_to_all over more ranks than a
-// rank has places.
+// Places for connections, on the fake device: VerbsSlots in isolation, the cost of places, and an
+// all_to_all over more ranks than a rank has places.
 // ctest: alone
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <deque>
 #include <random>
@@ -12,6 +14,7 @@
 #include "coll/schedule/algorithm.h"
 #include "support/fakes/fake_verbs.h"
 #include "transport/conformance.h"
+#include "transport/verbs/slots.h"
 #include "transport/verbs/verbs.h"
 
 namespace weft::testing {
@@ -41,6 +44,53 @@ class VerbsPlaces : public ::testing::Test {
   }
   FakeVerbs& fake_ = FakeVerbs::get();
 };
+
+// Each queue pair of each place has slots of its own, inside the registered memory.
+TEST_F(VerbsPlaces, SlotsOfQueuePairsDoNotOverlap) {
+  VerbsSettings settings = verbs_settings();
+  settings.qps = 2;
+  settings.slots = 4;
+  const VerbsDevice device("fake", settings);
+  VerbsSlots slots(device, {.places = 5, .slot_bytes = 512});
+  EXPECT_EQ(slots.planned(), 5);
+  slots.agree(256);
+  slots.add(2, true);
+  slots.add(3, false);
+  EXPECT_EQ(slots.queues().size(), 1u);
+  EXPECT_EQ(fake_.regions.size(), 2u);
+  constexpr std::size_t kBytes = 4 * 256;
+  std::vector<std::byte*> begins;
+  for (int place = 0; place < 5; ++place)
+    for (int pair = 0; pair < 2; ++pair) {
+      const VerbsSlots::Part part = slots.of(place, pair);
+      EXPECT_EQ(&part.queue, &slots.queues().front());
+      const ibv_mr& region = fake_.region(part.rkey)->mr;
+      EXPECT_EQ(region.lkey, part.lkey);
+      for (std::byte* begin : {part.staging, part.ring}) {
+        EXPECT_GE(begin, region.addr);
+        EXPECT_LE(begin + kBytes, static_cast<std::byte*>(region.addr) + region.length);
+        begins.push_back(begin);
+      }
+    }
+  std::ranges::sort(begins);
+  for (std::size_t i = 1; i < begins.size(); ++i) EXPECT_GE(begins[i] - begins[i - 1], kBytes);
+  slots.add(1, true);
+  EXPECT_EQ(&slots.of(5, 0).queue, &slots.queues().back());
+  EXPECT_NE(&slots.of(5, 0).queue, &slots.queues().front());
+}
+
+// The device's completion queue limits the places; one that has no room for one place is an error.
+TEST_F(VerbsPlaces, FitIntoTheCompletionQueue) {
+  VerbsSettings settings = verbs_settings();
+  const VerbsDevice device("fake", settings);
+  const int most = device.limits().max_cqe;
+  const VerbsSlots slots(device, {.places = most, .slot_bytes = 512});
+  EXPECT_LT(slots.planned(), most);
+  EXPECT_GT(slots.planned(), 0);
+  settings.send_depth = most;
+  const VerbsDevice deep("fake", settings);
+  EXPECT_THROW(VerbsSlots(deep, {.places = 1, .slot_bytes = 512}), Error);
+}
 
 // Only ranks in use have registered slots: a large job pins no more than a small one.
 TEST_F(VerbsPlaces, OfRanksThatAreNotUsedCostNothing) {

@@ -41,9 +41,10 @@ class VerbsConnections {
   // Reads letters, answers them, and makes and ends connections.
   void poll();
   void read_letters();
-  // Whether poll() has work now; otherwise a letter makes fd() readable, if fd() is not -1.
+  // Whether the thread may not sleep; otherwise a letter makes fd() readable, if fd() is not -1.
   bool busy() const { return mail_->waiting() || !requests_.empty(); }
   int fd() const { return mail_->fd(); }
+  bool has_work() const { return busy() || unsettled_ > 0; }  // whether poll() has anything to do
 
   // Opens the connection: the peer is known to be connected.
   void open(VerbsConnection& c);

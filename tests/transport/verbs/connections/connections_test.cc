@@ -92,7 +92,6 @@ class End final : public VerbsQueuePairs {
   std::vector<std::uint64_t> sent(const VerbsConnection&) const override { return {0}; }
   std::vector<std::uint64_t> taken(const VerbsConnection&) const override { return {0}; }
   std::size_t reap() noexcept override { return 0; }
-  void drain() override {}
 
   std::vector<VerbsConnection> all;
   bool waits[8] = {};

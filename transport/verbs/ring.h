@@ -1,11 +1,12 @@
-// The credits of one queue pair, which limit the slots that the sender may fill. This file does not
-// depend on verbs.
+// A ring of slots (eager buffers) of one queue pair: the contents of a slot, the immediate data of
+// an arrival, and the credits, which limit the slots that the sender may fill. This file does not
+// depend on verbs. Both ends run the same build, so the structs are the wire format.
 //
-// A queue pair's receiver owns a ring of slots (eager buffers), which the sender fills in order.
-// The receiver frees the slots in the same order, each as soon as it has read the message (it
-// copies unexpected ones). So two counts describe the ring. Every message of the receiver carries
-// the total number of messages that it has taken, modulo 2^16; if half a ring of credits is pending
-// and it has no message to send, it sends an empty one.
+// The receiver owns the ring, which the sender fills in order. The receiver frees the slots in the
+// same order, each as soon as it has read the message (it copies unexpected ones). So two counts
+// describe the ring. Every message of the receiver carries the total number of messages that it has
+// taken, modulo 2^16; if half a ring of credits is pending and it has no message to send, it sends
+// an empty one.
 //
 // Why a posted receive is never missing (no RNR): each arrival consumes one. A receiver reposts its
 // receive requests in batches, returns credits only for messages whose requests it has reposted,
@@ -13,9 +14,45 @@
 // write per window and kEmptyMessages can arrive; recv_depth() is their sum.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "transport/transport.h"
+
 namespace weft {
+
+enum class VerbsMessage : std::uint32_t {
+  kData,      // an eager message: its bytes follow
+  kRts,       // a long message waits for its receive (ready to send)
+  kCts,       // the receive is posted: a VerbsCts follows
+  kWithdraw,  // cancels an RTS
+};
+
+// The beginning of a slot. The Head follows if `headed`, then the bytes or the VerbsCts.
+struct VerbsMessageFront {
+  std::uint64_t tag = 0;
+  std::uint64_t bytes = 0;  // of the message
+  VerbsMessage what = VerbsMessage::kData;
+  std::uint32_t headed : 1 = 0;
+  std::uint32_t number : 31 = 0;  // of a long message, chosen by its sender
+};
+static_assert(sizeof(VerbsMessageFront) == 24);
+
+// Clear to send: the registered memory for the long message.
+struct VerbsCts {
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
+  std::uint32_t window = 0;
+};
+
+inline constexpr std::size_t kVerbsFrontBytes = sizeof(VerbsMessageFront) + sizeof(Head);
+
+// A window that is not full, in an invitation that resumes a connection (connections/letters.h).
+struct VerbsOpenWindow {
+  std::uint32_t number = 0;  // of the long message
+  std::uint32_t zero = 0;
+  VerbsCts cts;
+};
 
 class VerbsSendCredits {
  public:
