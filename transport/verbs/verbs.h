@@ -31,7 +31,7 @@ inline bool verbs_available() { return why_no_verbs().empty(); }
 // The contract of Transport, and on top of it:
 // - An eager send completes when its peer is connected and its bytes are in registered memory; a
 //   longer send when the peer has the bytes. A rank sends no messages to itself
-//   (kInvalidArgument). `data` is memory of the host or of a GPU (verbs/gpu.h).
+//   (kInvalidArgument). `data` is memory of the host or of a GPU (verbs/buffers.h).
 // - A failed completion ends the transfers with its peer: kPeerFailed if the peer stopped
 //   acknowledging, kTransport if a device refused. A sender notices a dead peer after about
 //   timeout * (retries + 1); a rank that only receives learns of it from the job's control plane.
