@@ -133,8 +133,7 @@ Task* run_on_board(Core& core, const Beginning& b, const PreparedRef& p, std::ui
     }
   }
   // The peers are late, or ranks disagree: continue as a task, which has a deadline.
-  b.call.tag = g.tag_of(number - 1);
-  return BoardTask::begin(g, b.collective, p, number, record, b.call, std::move(blocks));
+  return BoardTask::begin(g, p, number, record, b.call, std::move(blocks));
 }
 
 // Starts a collective on the host. Returns its task, or null with b.status if the call is over
@@ -162,22 +161,22 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
   }
   const std::uint64_t number = sequence + 1;
   if (call.codec != Codec::kNone) [[unlikely]]
-    return CodedTask::begin(g, c, call, number);
+    return CodedTask::begin(
+        g,
+        described(g, c, call,
+                  {.count = call.count, .type = call.type, .op = call.op, .codec = call.codec}),
+        number, call);
   const Algorithm* forced = b.any_algorithm ? nullptr : g.forced[static_cast<std::size_t>(c)];
   PreparedRef& p = g.prepared_for(c, b.root);
   bool prepared = true;
   if (!b.repeats || g.compute || p->of.selection != core.selection || p->of.forced != forced ||
       p->of.in_place != b.in_place || p->of.deterministic != g.shape.deterministic) [[unlikely]] {
-    call.total_bytes = total_bytes(c, call, g.ranks.size());
     const Prepared::Arguments given{core.selection, forced,  call.count, b.root,
                                     call.type,      call.op, b.in_place, g.shape.deterministic};
     if (!p || p->of != given || call.is_vector || g.compute)
       prepared = prepare(g, c, call, given, p, b.status);
   }
-  call.total_bytes = p->total_bytes;
-  call.tag = g.tag_of(sequence);
-  call.head = p->head;
-  call.head.about[1] = place_of(g.id, number);
+  g.number_call(call, *p, number);
   if (g.part_of.record) [[unlikely]]
     g.name_whole(call.head);
 
@@ -186,7 +185,7 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
     g.last_on_board = true;
     if (g.board_queue.empty()) return run_on_board(core, b, p, number, std::move(blocks));
   }
-  if (p->board) return BoardTask::begin(g, c, p, number, 0, call, std::move(blocks));
+  if (p->board) return BoardTask::begin(g, p, number, 0, call, std::move(blocks));
   if (p->empty || !prepared) [[unlikely]] {
     if (p->empty) {
       seal(call.head);

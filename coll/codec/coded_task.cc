@@ -102,17 +102,13 @@ Status check_coded(Collective c, const Call& call, bool on_device) {
   return {};
 }
 
-Task* CodedTask::begin(GroupState& g, Collective c, const Call& call, std::uint64_t number) {
+Task* CodedTask::begin(GroupState& g, const PreparedRef& prepared, std::uint64_t number,
+                       const Call& call) {
   Core& core = *g.core;
   make_calls(g);
   g.last = call.codec == Codec::kFp8 ? &kFp8Blocks : &kInt8Blocks;
   g.last_on_board = false;
-  auto* const task = new CodedTask(g, c, call, number);
-  task->call.total_bytes = call.count * sizeof(float) * (by_blocks(c) ? g.ranks.size() : 1);
-  task->call.head = signature(c, call, 0, g.id, number);
-  task->call.tag = g.tag_of(number - 1);
-  seal(task->call.head);
-  task->record = core.telemetry->begin(task->what());
+  auto* const task = new CodedTask(g, prepared, number, call);
   if (!core.tasks.submit(task, false)) return task;
   task->calls_.queue.push_back(task);
   core.tasks.ask(task);
@@ -120,17 +116,20 @@ Task* CodedTask::begin(GroupState& g, Collective c, const Call& call, std::uint6
   return task;
 }
 
-CodedTask::CodedTask(GroupState& g, Collective c, const Call& of, std::uint64_t number)
+CodedTask::CodedTask(GroupState& g, const PreparedRef& of, std::uint64_t numbered, const Call& made)
     : calls_(*g.coded),
-      collective_(c),
-      number_(number),
       n_(g.ranks.size()),
       hosts_(calls_.across.size()),
       places_(calls_.place.size()),
-      part_count_(c == Collective::kAllReduce ? coded_part(of.count, n_) : of.count),
+      part_count_(of->what.collective == Collective::kAllReduce ? coded_part(made.count, n_)
+                                                                : made.count),
       part_bytes_(coded_bytes(part_count_)) {
   group = &g;
-  call = of;
+  prepared = of;
+  number = numbered;
+  call = made;
+  g.number_call(call, *of, number);
+  seal(call.head);
 }
 
 // ---- phases --------------------------------------------------------------------------------
@@ -156,7 +155,7 @@ Task::Step CodedTask::progress() {
 }
 
 bool CodedTask::next() {
-  const bool gathers = collective_ == Collective::kAllGather;
+  const bool gathers = collective() == Collective::kAllGather;
   switch (phase_++) {
     case 0:
       if (!gathers && places_ > 1) reduce_host();
@@ -168,7 +167,7 @@ bool CodedTask::next() {
       if (!gathers) sum();
       return true;
     case 3:
-      if (collective_ != Collective::kReduceScatter) decode_all();
+      if (collective() != Collective::kReduceScatter) decode_all();
       [[fallthrough]];
     default:
       return false;
@@ -177,8 +176,12 @@ bool CodedTask::next() {
 
 void CodedTask::run(GroupState& companion, Collective c, const void* in, void* out,
                     std::size_t count, DType type, std::span<const std::size_t> counts) {
-  companion.part_of = {
-      .record = record, .tag = call.tag, .group = group, .what = what(), .head = call.head};
+  companion.part_of = {.record = record,
+                       .tag = call.tag,
+                       .group = group,
+                       .prepared = prepared,
+                       .number = number,
+                       .head = call.head};
   companion.shape.deterministic = true;  // all algorithms give a host's sums the same bits
   Call part{.in = in, .out = out, .count = count, .type = type};
   part.is_vector = !counts.empty();
@@ -190,7 +193,7 @@ void CodedTask::run(GroupState& companion, Collective c, const void* in, void* o
 // The index in this rank's `in` (message or blocks) of the first element that the rank at place
 // `place` of host `across` reduces.
 std::size_t CodedTask::begin_of(std::size_t across, std::size_t place) const {
-  if (collective_ == Collective::kAllReduce) return (place * hosts_ + across) * part_count_;
+  if (collective() == Collective::kAllReduce) return (place * hosts_ + across) * part_count_;
   const auto& hosts = group->shape.hosts;
   const Rank r = places_ > 1 ? hosts[across][place] : static_cast<Rank>(across);
   return static_cast<std::size_t>(r) * part_count_;
@@ -198,7 +201,7 @@ std::size_t CodedTask::begin_of(std::size_t across, std::size_t place) const {
 
 // The length of the part that begins at `begin`.
 std::size_t CodedTask::length_at(std::size_t begin) const {
-  if (collective_ != Collective::kAllReduce) return part_count_;
+  if (collective() != Collective::kAllReduce) return part_count_;
   return begin < call.count ? std::min(part_count_, call.count - begin) : 0;
 }
 
@@ -206,7 +209,7 @@ std::size_t CodedTask::length_at(std::size_t begin) const {
 void CodedTask::reduce_host() {
   const auto* in = static_cast<const float*>(call.in);
   float* const sums = floats_in(calls_.sums, hosts_ * part_count_);
-  if (collective_ == Collective::kAllReduce) {
+  if (collective() == Collective::kAllReduce) {
     for (std::size_t p = 0; p < places_; ++p) {
       const std::size_t begin = std::min(begin_of(0, p), call.count);
       counts_.push_back(std::min(begin_of(0, p + 1), call.count) - begin);
@@ -222,7 +225,7 @@ void CodedTask::reduce_host() {
 }
 
 void CodedTask::encode_blocks() {
-  const bool gathers = collective_ == Collective::kAllGather;
+  const bool gathers = collective() == Collective::kAllGather;
   const auto* in = static_cast<const float*>(call.in);
   const std::size_t parts = gathers ? 1 : hosts_;
   const auto place =
@@ -253,7 +256,7 @@ void CodedTask::sum() {
   const std::size_t count = length_at(begin);
   std::vector<const std::byte*> from(hosts_);
   for (std::size_t a = 0; a < hosts_; ++a) from[a] = calls_.received.data() + a * part_bytes_;
-  const bool reduces_all = collective_ == Collective::kAllReduce;
+  const bool reduces_all = collective() == Collective::kAllReduce;
   float* const to =
       reduces_all ? floats_in(calls_.own, part_count_) : static_cast<float*>(call.out);
   decode_sum(call.codec, to, from.data(), static_cast<int>(hosts_), count);
@@ -273,7 +276,7 @@ void CodedTask::sum() {
 
 void CodedTask::decode_all() {
   auto* const out = static_cast<float*>(call.out);
-  const bool gathers = collective_ == Collective::kAllGather;
+  const bool gathers = collective() == Collective::kAllGather;
   const auto& hosts = group->shape.hosts;
   const auto decode_part = [&](Rank r, std::size_t begin) {
     const std::byte* from = calls_.received.data() + static_cast<std::size_t>(r) * part_bytes_;

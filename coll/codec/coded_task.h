@@ -36,25 +36,24 @@ Status check_coded(Collective c, const Call& call, bool on_device);
 
 class CodedTask final : public Task {
  public:
-  // Starts the call, whose number in the communicator is `number`. The arguments have been checked,
-  // and there are several ranks.
-  static Task* begin(GroupState& g, Collective c, const Call& call, std::uint64_t number)
-      WEFT_REQUIRES(core_held);
+  // Starts the collective with this number. The arguments have been checked, and there are several
+  // ranks.
+  static Task* begin(GroupState& g, const PreparedRef& prepared, std::uint64_t number,
+                     const Call& call) WEFT_REQUIRES(core_held);
 
   void complete(const Completion&) override {}  // only its parts have transfers
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);
   void cancel() override WEFT_REQUIRES(core_held) { calls_.queue.clear(); }
   void release() override WEFT_REQUIRES(core_held);
-  CallDescriptor what() const override {
-    return group->describe(collective_, call, call.head, 0, number_);
-  }
   Rank waiting_for() const override;
   bool survey(Recorder::Stalled&) const override { return false; }  // its part reports more detail
   Status failure() const override WEFT_REQUIRES(core_held) { return failure_; }
 
  private:
-  CodedTask(GroupState& g, Collective c, const Call& of, std::uint64_t number);
+  CodedTask(GroupState& g, const PreparedRef& of, std::uint64_t numbered, const Call& made)
+      WEFT_REQUIRES(core_held);
+  Collective collective() const { return prepared->what.collective; }
   bool next() WEFT_REQUIRES(core_held);  // starts the next part; false: all parts are done
   void run(GroupState& companion, Collective c, const void* in, void* out, std::size_t count,
            DType type, std::span<const std::size_t> counts = {}) WEFT_REQUIRES(core_held);
@@ -66,8 +65,6 @@ class CodedTask final : public Task {
   std::size_t length_at(std::size_t begin) const;
 
   CodedCalls& calls_;
-  const Collective collective_;
-  const std::uint64_t number_;  // counts the communicator's collectives
   const std::size_t n_, hosts_, places_;
   const std::size_t part_count_, part_bytes_;  // the size that one rank reduces, or of its block
   std::vector<std::size_t> counts_;            // for reduce_host()

@@ -1,8 +1,10 @@
 // Compares the records of the ranks of a device task: did all make the same call?
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "coll/engine/signature.h"
@@ -23,13 +25,6 @@ std::uint64_t sequence_of(const Head& head) { return head.about[1] & kSignatureS
 
 }  // namespace
 
-CallDescriptor describe(const GroupState& g, const DeviceOperation& op, std::uint64_t sequence) {
-  CallDescriptor what = g.describe(op.collective, op.call, op.mine.call, op.root, sequence);
-  what.lane = true;
-  what.on_device = op.mine.on_device;
-  return what;
-}
-
 Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank> world,
                     bool captured) {
   bool same = true;
@@ -48,14 +43,10 @@ Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank>
   std::map<std::array<std::uint64_t, 3>, std::vector<std::size_t>> by_call;
   for (std::size_t r = 0; r < said.size(); ++r) by_call[alike(said[r])].push_back(r);
   // The smallest group is wrong; of equally large ones, the one with the higher rank.
-  const std::vector<std::size_t>*few = &by_call.begin()->second, *many = few;
-  for (const auto& [call, ranks] : by_call) {
-    if (ranks.size() > many->size() || (ranks.size() == many->size() && ranks[0] < (*many)[0]))
-      many = &ranks;
-    if (ranks.size() < few->size() || (ranks.size() == few->size() && ranks[0] > (*few)[0]))
-      few = &ranks;
-  }
-  const std::size_t right = many->front(), wrong = few->front();
+  const auto [few, many] = std::ranges::minmax_element(by_call, {}, [](const auto& group) {
+    return std::pair(group.second.size(), ~group.second.front());
+  });
+  const std::size_t right = many->second.front(), wrong = few->second.front();
   return {Code::kMismatch,
           (captured ? "captured " : "") +
               disagreement(world[right], said[right], world[wrong], said[wrong]),

@@ -8,6 +8,7 @@
 // own type.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -124,17 +125,13 @@ struct BFloat {
 
 // Operators add and multiply signed integers as unsigned integers, which wrap around.
 struct Sum {
-  static constexpr bool kScales = false;
   template <class T>
   static WEFT_HD T apply(T a, T b) {
     return static_cast<T>(a + b);
   }
 };
-struct ScaledSum : Sum {
-  static constexpr bool kScales = true;
-};
+struct ScaledSum : Sum {};  // of the values times their sources' factors
 struct Prod {
-  static constexpr bool kScales = false;
   template <class T>
   static WEFT_HD T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
@@ -145,35 +142,30 @@ struct Prod {
   }
 };
 struct Min {
-  static constexpr bool kScales = false;
   template <class T>
   static WEFT_HD T apply(T a, T b) {
     return b < a ? b : a;
   }
 };
 struct Max {
-  static constexpr bool kScales = false;
   template <class T>
   static WEFT_HD T apply(T a, T b) {
     return a < b ? b : a;
   }
 };
 struct And {
-  static constexpr bool kScales = false;
   template <class T>
   static WEFT_HD T apply(T a, T b) {
     return static_cast<T>(a & b);
   }
 };
 struct Or {
-  static constexpr bool kScales = false;
   template <class T>
   static WEFT_HD T apply(T a, T b) {
     return static_cast<T>(a | b);
   }
 };
 struct Xor {
-  static constexpr bool kScales = false;
   template <class T>
   static WEFT_HD T apply(T a, T b) {
     return static_cast<T>(a ^ b);
@@ -183,7 +175,7 @@ struct Xor {
 // Returns a source's element, times its factor if the operator has one, rounded as if stored.
 template <class E, class Fn>
 WEFT_HD typename E::Value input(typename E::Stored s, double factor) {
-  if constexpr (!Fn::kScales) {
+  if constexpr (!std::is_same_v<Fn, ScaledSum>) {
     return E::widen(s);
   } else if constexpr (std::is_floating_point_v<typename E::Value>) {
     return E::widen(E::narrow(E::widen(s) * static_cast<typename E::Value>(factor)));
@@ -370,13 +362,6 @@ void with_integer(RedOp op, const Visit& visit) {
   }
 }
 
-// A bool's sum is "or", its product "and".
-template <class Visit>
-void with_bool(RedOp op, const Visit& visit) {
-  const RedOp same = op == RedOp::kSum ? RedOp::kMax : op == RedOp::kProd ? RedOp::kMin : op;
-  with_integer<std::uint8_t, std::uint8_t>(same, visit);
-}
-
 template <class Visit>
 void with_kernel(DType type, RedOp op, const Visit& visit) {
   switch (type) {
@@ -404,8 +389,9 @@ void with_kernel(DType type, RedOp op, const Visit& visit) {
       return with_integer<std::int64_t, std::uint64_t>(op, visit);
     case DType::kUInt64:
       return with_integer<std::uint64_t, std::uint64_t>(op, visit);
-    case DType::kBool:
-      return with_bool(op, visit);
+    case DType::kBool:  // its sum is "or", its product "and"
+      op = op == RedOp::kSum ? RedOp::kMax : op == RedOp::kProd ? RedOp::kMin : op;
+      return with_integer<std::uint8_t, std::uint8_t>(op, visit);
   }
 }
 

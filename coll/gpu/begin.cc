@@ -14,6 +14,7 @@
 #include "coll/gpu/gpu_task.h"
 #include "coll/gpu/lane.h"
 #include "coll/runtime/arguments.h"
+#include "coll/runtime/selector.h"
 
 namespace weft {
 namespace {
@@ -56,22 +57,9 @@ DeviceLane& lane_of(Device& device, GroupState& g, DeviceLanes& lanes, DeviceLan
   return *lane;
 }
 
-std::unique_ptr<DeviceOperation> operation_of(Collective c, const Call& call, Rank root,
-                                              bool in_place) {
-  auto op = std::make_unique<DeviceOperation>();
-  op->collective = c;
-  op->call = call;
-  op->root = root;
-  op->in_place = in_place;
-  op->ordered = call.ordered;
-  op->mine.longest = call.count;
-  op->mine.factor = call.factor;
-  return op;
-}
-
 // Records the properties of the buffers that the other ranks need.
-void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
-                  std::uint64_t bytes_in, std::uint64_t bytes_out) {
+void tell_buffers(Device& device, DeviceOperation& op, Collective c, bool in_place,
+                  const Buffers& buffers, std::uint64_t bytes_in, std::uint64_t bytes_out) {
   if (buffers.has_in) op.mine.in = device_address(device, op.call.in, bytes_in, buffers.in);
   if (buffers.has_out) op.mine.out = device_address(device, op.call.out, bytes_out, buffers.out);
   const auto plain = [](const Residence& r, bool has) {
@@ -80,7 +68,7 @@ void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
   op.mine.on_device = op.mine.in.gpu >= 0 || op.mine.out.gpu >= 0 ||
                       plain(buffers.in, buffers.has_in) || plain(buffers.out, buffers.has_out);
   const bool both = buffers.has_in && buffers.has_out;
-  op.mine.staged_only = (op.collective == Collective::kAllToAll && op.in_place && both) ||
+  op.mine.staged_only = (c == Collective::kAllToAll && in_place && both) ||
                         (buffers.has_in && op.mine.in.gpu < 0) ||
                         (buffers.has_out && op.mine.out.gpu < 0);
 }
@@ -106,36 +94,40 @@ std::shared_ptr<DeviceLanes> lanes_of(GroupState& g) {
   return g.device;
 }
 
-// Puts the task on its stream and into its lane.
-Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
-            bool blocking) {
+// Describes the call, and puts its task on its stream and into its lane.
+Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, Collective c,
+            Rank root, bool in_place, bool captured, bool blocking) {
   Core& core = *g.core;
   std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
   Task* handle = nullptr;
-  {
-    const CoreLock lock(core.mutex);
-    op->forced = g.forced[static_cast<std::size_t>(op->collective)];
-    op->deterministic = g.shape.deterministic;
-  }
-  const Rank me = g.ranks[static_cast<std::size_t>(g.me)];  // another thread may shrink the job
-  op->mine.call = op->call.is_vector
-                      ? uneven_signature(op->collective, op->call, op->root, me, g.id, 0)
-                      : signature(op->collective, op->call, op->root, g.id, 0);
-  op->mine.call.about[2] |= kLaneBit | (op->mine.on_device ? kDeviceBit : 0);
   const MutexLock order(lanes->mutex);
   DeviceLane& lane =
       lane_of(device, g, *lanes, captured ? DeviceLane::Kind::kGraphs : DeviceLane::Kind::kCalls);
   const Device::Stream stream = op->call.stream;
-  if (!captured) {
+  {
     const CoreLock lock(core.mutex);
-    op->tag = g.tag_of(g.sequence);
-    op->mine.call.about[1] |= ++g.sequence & kSignatureSequenceMask;
-    seal(op->mine.call);
-    op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
-    handle = new GpuTask(g, describe(g, *op, g.sequence));
-    handle->record = core.telemetry->begin(handle->what());
-    op->handle = handle;
-    op->detached = op->ordered && blocking;
+    op->prepared = described(g, c, op->call,
+                             {.forced = g.forced[static_cast<std::size_t>(c)],
+                              .count = op->call.count,
+                              .root = root,
+                              .type = op->call.type,
+                              .op = op->call.op,
+                              .in_place = in_place,
+                              .deterministic = g.shape.deterministic,
+                              .lane = true,
+                              .on_device = op->mine.on_device != 0,
+                              .replay = captured});
+    op->mine.call = op->prepared->head;
+    if (!captured) {
+      g.number_call(op->call, *op->prepared, ++g.sequence);
+      op->mine.call = op->call.head;
+      seal(op->mine.call);
+      op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
+      handle = new GpuTask(g, op->prepared, g.sequence);
+      core.telemetry->open(*handle);
+      op->handle = handle;
+      op->detached = op->call.ordered && blocking;
+    }
   }
   const bool detached = op->detached;
   try {
@@ -190,14 +182,17 @@ Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& c
     bool captured = false;
     status = check_call(device, g, name(c), call.ordered, call.stream, blocking, captured);
     if (!status.ok()) return nullptr;
-    auto op = operation_of(c, call, root, in_place);
+    auto op = std::make_unique<DeviceOperation>(*g.core);
+    op->call = call;
+    op->mine.longest = call.count;
+    op->mine.factor = call.factor;
     op->blocks = own_blocks(op->call, n);
     for (const auto counts : {op->call.counts, op->call.recv_counts})
       for (const std::size_t count : counts)
         op->mine.longest = std::max<std::uint64_t>(op->mine.longest, count);
     const std::size_t element = size_of(call.type);
-    const std::size_t bytes_in = extent(device_blocks(*op, g.me, n, false)) * element;
-    const std::size_t bytes_out = extent(device_blocks(*op, g.me, n, true)) * element;
+    const std::size_t bytes_in = extent(device_blocks(c, op->call, root, g.me, n, false)) * element;
+    const std::size_t bytes_out = extent(device_blocks(c, op->call, root, g.me, n, true)) * element;
     if (n == 1 && call.ordered && !call.is_vector && call.op != RedOp::kPreMulSum) {
       if (c != Collective::kBarrier && call.in != call.out)  // there are no peers to wait for
         device.copy(call.out, call.in, std::min(bytes_in, bytes_out), device.gpu_of(call.stream),
@@ -206,8 +201,8 @@ Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& c
     }
     buffers.has_in = bytes_in > 0;
     buffers.has_out = bytes_out > 0;
-    tell_buffers(device, *op, buffers, bytes_in, bytes_out);
-    return start(device, g, std::move(op), captured, blocking);
+    tell_buffers(device, *op, c, in_place, buffers, bytes_in, bytes_out);
+    return start(device, g, std::move(op), c, root, in_place, captured, blocking);
   } catch (const Error& e) {
     status = {Code::kTransport,
               fmt::format("{}{}: {}", name(c), call.is_vector ? "_v" : "", e.what())};
@@ -238,7 +233,7 @@ Task* begin_messages(Device& device, GroupState& g, const char* call,
     if (!lanes->messages) lanes->messages = std::make_unique<DeviceMessages>(device, g);
     if (!blocking || !stream) {
       const CoreLock lock(core.mutex);
-      handle = new GpuTask(g, g.describe(Collective::kSendRecv, {}, {}, 0, 0));
+      handle = new GpuTask(g, described(g, Collective::kSendRecv, {}, {}), 0);
       handle->record = kNoRecord;  // each message has its own
     }
     lanes->messages->add(messages, stream, captured, handle);

@@ -8,12 +8,11 @@
 
 namespace weft {
 
-std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::size_t n,
-                                       bool out) {
-  const Call& c = op.call;
-  const Footprint f = footprint(op.collective, me, op.root);
+std::vector<DeviceBlock> device_blocks(Collective collective, const Call& c, Rank root, Rank me,
+                                       std::size_t n, bool out) {
+  const Footprint f = footprint(collective, me, root);
   const Part part = out ? f.out : f.in;
-  const bool received = out && op.collective == Collective::kAllToAll;
+  const bool received = out && collective == Collective::kAllToAll;
   const auto counts = received ? c.recv_counts : c.counts;
   const auto offsets = received ? c.recv_offsets : c.offsets;
   std::vector<DeviceBlock> all;
@@ -48,7 +47,7 @@ Status ask_for_blocks(DeviceLane& lane, const DeviceOperation& op, std::vector<D
   const std::vector<DeviceBlock> outs = device_blocks(op, me, n, true);
   as_expected = true;
   for (std::size_t r = 0; r < n && !outs.empty(); ++r)
-    if (!from_root(op.collective) || static_cast<Rank>(r) == op.root)
+    if (!from_root(op.collective()) || static_cast<Rank>(r) == op.root())
       as_expected = as_expected && blocks[r].count == outs[outs.size() == n ? r : 0].count;
   return {};
 }

@@ -16,7 +16,12 @@ struct DeviceBlock {
 };
 
 // Returns the blocks of `out` or of `in`: none, one, or those of all ranks in order.
-std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::size_t n, bool out);
+std::vector<DeviceBlock> device_blocks(Collective collective, const Call& call, Rank root, Rank me,
+                                       std::size_t n, bool out);
+inline std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::size_t n,
+                                              bool out) {
+  return device_blocks(op.collective(), op.call, op.root(), me, n, out);
+}
 // Returns the elements from the buffer's start to the end of the last block; 0: all are empty.
 std::size_t extent(std::span<const DeviceBlock> blocks);
 

@@ -43,7 +43,7 @@ class DirectPath {
         records_(records),
         buffers_(buffers),
         blocks_(blocks.begin(), blocks.end()),
-        use_(footprint(op.collective)),
+        use_(footprint(op.collective())),
         me_(static_cast<std::size_t>(lane.group().me)),
         n_(records.size()),
         gpu_(std::max(op.mine.in.gpu, op.mine.out.gpu)) {
@@ -53,7 +53,7 @@ class DirectPath {
 
   void run() {
     if (gpu_ < 0) return;  // all its blocks are empty
-    if (reduces(op_.collective))
+    if (reduces(op_.collective()))
       reduce();
     else
       copy();
@@ -67,14 +67,14 @@ class DirectPath {
   void reduce() {
     std::size_t from = 0, count = blocks_[me_].count;
     std::vector<std::size_t> results{use_.in == Part::kAll ? me_
-                                                           : static_cast<std::size_t>(op_.root)};
+                                                           : static_cast<std::size_t>(op_.root())};
     if (use_.in == Part::kOne) {  // shares begin at whole vectors
       const std::size_t grain = 256 / size_of(op_.call.type), grains = (count + grain - 1) / grain;
       const auto share = [&](std::size_t i) { return std::min(count, grains * i / n_ * grain); };
       from = share(me_);
       count = share(me_ + 1) - from;
-      if (!rooted(op_.collective)) results.resize(n_);
-      if (!rooted(op_.collective)) std::iota(results.begin(), results.end(), 0);
+      if (!rooted(op_.collective())) results.resize(n_);
+      if (!rooted(op_.collective())) std::iota(results.begin(), results.end(), 0);
     }
     if (count == 0) return;
     DeviceReduce r;
@@ -97,7 +97,7 @@ class DirectPath {
     const std::vector<DeviceBlock> outs = device_blocks(op_, static_cast<Rank>(me_), n_, true);
     for (std::size_t i = 0; i < n_ && !outs.empty(); ++i) {
       const std::size_t r = (me_ + i) % n_;
-      if (from_root(op_.collective) && static_cast<Rank>(r) != op_.root) continue;
+      if (from_root(op_.collective()) && static_cast<Rank>(r) != op_.root()) continue;
       const DeviceBlock& block = outs[outs.size() == n_ ? r : 0];
       std::byte* const to = buffers_.out(me_, block.at);
       const std::byte* const from = buffers_.in(r, blocks_[r].at);

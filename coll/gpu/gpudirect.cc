@@ -52,11 +52,12 @@ GpuDirect::~GpuDirect() {
 
 std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   const std::size_t n = lane_.group().ranks.size();
-  if (op.forced || op.call.is_vector || op.collective == Collective::kBarrier) return 0;
+  if (op.forced() || op.call.is_vector || op.collective() == Collective::kBarrier) return 0;
   if (!least_) least_ = gpudirect_least_bytes();
-  const std::uint64_t bytes = op.call.count * most_blocks(op.collective, n) * size_of(op.call.type);
+  const std::uint64_t bytes =
+      op.call.count * most_blocks(op.collective(), n) * size_of(op.call.type);
   if (bytes < std::min(*least_, kLeastBytes)) return 0;
-  const Footprint here = footprint(op.collective, lane_.group().me, op.root);
+  const Footprint here = footprint(op.collective(), lane_.group().me, op.root());
   if ((here.in != Part::kNothing && op.mine.in.gpu < 0) ||
       (here.out != Part::kNothing && op.mine.out.gpu < 0))
     return 0;
@@ -69,9 +70,9 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   const std::uint64_t nics = of.memory && bytes >= *least_ ? std::uint64_t{kNics} : 0;
   if (neighbours().size() == 1) return nics;
   // The sum over hosts does not add in rank order.
-  if (op.deterministic && reduces(op.collective)) return 0;
-  if (op.collective == Collective::kAllToAll &&
-      (op.in_place || n > static_cast<std::size_t>(kDeviceOperands)))
+  if (op.prepared->of.deterministic && reduces(op.collective())) return 0;
+  if (op.collective() == Collective::kAllToAll &&
+      (op.prepared->of.in_place || n > static_cast<std::size_t>(kDeviceOperands)))
     return 0;
   const bool staged = bytes >= kLeastBytes && !lane_.group().core->options.integrity &&
                       lane_.device().kernels_use_pinned(gpu);

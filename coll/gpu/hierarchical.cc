@@ -34,11 +34,11 @@ class BetweenHosts final : public DeviceRounds {
         memory_(memory),
         places_(layout.hosts[0].size()),
         count_(op.call.count),
-        use_(footprint(op.collective)) {
+        use_(footprint(op.collective())) {
     for (std::size_t h = 0; h < layout.hosts.size(); ++h) {
       const std::vector<Rank>& host = layout.hosts[h];
       if (places_ > 1) across_.push_back(host[layout.place]);
-      const auto root = std::ranges::find(host, op.root);
+      const auto root = std::ranges::find(host, op.root());
       if (root == host.end()) continue;
       root_host_ = static_cast<Rank>(h);
       root_place_ = static_cast<std::size_t>(root - host.begin());
@@ -47,7 +47,7 @@ class BetweenHosts final : public DeviceRounds {
 
   Status run() {
     Call call = op_.call;
-    if (by_blocks(op_.collective)) {
+    if (by_blocks(op_.collective())) {
       call.count *= blocks_to_a_host(op_, layout_);
     } else {  // the places divide a message among them
       share_ = share_of(layout_.place);
@@ -71,7 +71,7 @@ class BetweenHosts final : public DeviceRounds {
 
   // In an all_to_all, a block between hosts has one block for each rank of the host.
   static std::size_t blocks_to_a_host(const DeviceOperation& op, const NicLayout& layout) {
-    return op.collective == Collective::kAllToAll ? layout.hosts[0].size() : 1;
+    return op.collective() == Collective::kAllToAll ? layout.hosts[0].size() : 1;
   }
   // The first element of a place's share of a message, aligned to the vectors of the kernels.
   std::size_t share_of(std::size_t place) const {
@@ -91,7 +91,7 @@ class BetweenHosts final : public DeviceRounds {
     std::byte* at = slice.at;
     for (std::size_t first = slice.first, left = slice.count; left != 0;) {
       const std::size_t count = std::min(left, count_ - first % count_);
-      const bool several = op_.collective == Collective::kAllToAll;
+      const bool several = op_.collective() == Collective::kAllToAll;
       each(several ? first / count_ : layout_.place, first % count_, at, count);
       at += count * size_of(op_.call.type);
       first += count;
@@ -107,7 +107,7 @@ class BetweenHosts final : public DeviceRounds {
       r.nsrcs = r.ndsts = 1;
       r.count = count;
       r.dsts[0] = at;
-      if (reduces(op_.collective)) {
+      if (reduces(op_.collective())) {
         if (op_.call.op != RedOp::kAvg) r.op = op_.call.op;
         r.nsrcs = static_cast<int>(places_);
         for (std::size_t p = 0; p < places_; ++p) {
@@ -116,7 +116,7 @@ class BetweenHosts final : public DeviceRounds {
           r.factors[p] = records_[static_cast<std::size_t>(rank)].factor;
         }
       } else {
-        r.srcs[0] = buffers_.in(from_root(op_.collective) ? root_place_ : layout_.place, element);
+        r.srcs[0] = buffers_.in(from_root(op_.collective()) ? root_place_ : layout_.place, element);
       }
       work(r, stream);
     });
@@ -125,14 +125,14 @@ class BetweenHosts final : public DeviceRounds {
   void take(const Work::Slice& slice, Device::Stream stream) override {
     each_part(slice, use_.out, [&](auto place, auto element, std::byte* at, auto count) {
       if (use_.out == Part::kAll) element += block_at(slice.block, layout_.place);
-      const bool to_root = rooted(op_.collective) && !from_root(op_.collective);
-      const bool own = by_blocks(op_.collective) && use_.in == Part::kAll;
+      const bool to_root = rooted(op_.collective()) && !from_root(op_.collective());
+      const bool own = by_blocks(op_.collective()) && use_.in == Part::kAll;
       const std::size_t whose = to_root ? root_place_ : own ? place : kHost;
       DeviceReduce r;
       r.type = op_.call.type;
       r.nsrcs = 1;
       r.count = count;
-      if (reduces(op_.collective) && op_.call.op == RedOp::kAvg) {
+      if (reduces(op_.collective()) && op_.call.op == RedOp::kAvg) {
         r.op = RedOp::kAvg;
         r.divisor = static_cast<int>(records_.size());
       }

@@ -62,8 +62,11 @@ DeviceLane::~DeviceLane() {
   for (const auto& of_gpu : events_)
     for (const Device::Event e : of_gpu) device_.free_event(e);
   const CoreLock lock(core_.mutex);
-  if (across_) core_.groups.forget(*across_);
-  core_.groups.forget(*companion_);
+  for (GroupState* const of : {across_.get(), companion_.get()}) {
+    if (!of) continue;
+    of->part_of = {};
+    core_.groups.forget(*of);
+  }
 }
 
 void DeviceLane::stop() noexcept {
@@ -96,19 +99,19 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
     PooledMemory::trim();
   });
   for (const int gpu :
-       {op->ordered ? device_.gpu_of(stream) : -1, op->mine.in.gpu, op->mine.out.gpu})
+       {op->call.ordered ? device_.gpu_of(stream) : -1, op->mine.in.gpu, op->mine.out.gpu})
     if (gpu >= 0) prepare_gpu(device_, gpu);
   op->mine.ways = gpudirect_->ways(*op);
   {
     const MutexLock lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
-    if (op->ordered) op->gate = gates_.take();
+    if (op->call.ordered) op->gate = gates_.take();
     if (kind_ == Kind::kGraphs) {
       op->mine.call.about[1] |= queue_.size() + 1;
       seal(op->mine.call);
     }
   }
-  if (op->ordered) gates_.put(op->gate, stream, kind_ == Kind::kGraphs);
+  if (op->call.ordered) gates_.put(op->gate, stream, kind_ == Kind::kGraphs);
   {
     const MutexLock lock(mutex_);
     queue_.push_back(std::move(op));
@@ -153,7 +156,7 @@ void DeviceLane::run(DeviceOperation& op) {
   try {
     status = run_steps(op);
   } catch (const std::exception& e) {
-    status = {Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
+    status = {Code::kTransport, fmt::format("{}: {}", name(op.collective()), e.what()),
               group_.ranks[static_cast<std::size_t>(group_.me)]};
   }
   if (!status.ok()) staging_.abandon();
@@ -175,14 +178,14 @@ void DeviceLane::run(DeviceOperation& op) {
     companion_->part_of = {};
     if (!op.handle) core_.telemetry->end(record, status.ok());
     if (op.handle) {
-      if (status.ok()) group_.remember(op.tag, op.mine.call);
+      if (status.ok()) group_.remember(op.call.tag, op.mine.call);
       core_.tasks.finish(op.handle, status);
       if (op.detached) op.handle->release();
       core_.waiting.lane_task_over();
     }
     core_.run_callbacks(lock);
   }
-  if (!op.ordered) return;
+  if (!op.call.ordered) return;
   {
     const MutexLock lock(mutex_);
     gates_.open(op.gate, kind_ == Kind::kGraphs);
@@ -196,16 +199,21 @@ void DeviceLane::run(DeviceOperation& op) {
 // Sets the task that the steps belong to. A replay is a task of its own.
 std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
   const CoreLock lock(core_.mutex);
-  CallDescriptor what = op.handle ? op.handle->what() : describe(group_, op, ++replays_);
-  what.replay = !op.handle;
-  const std::uint64_t record = op.handle ? op.handle->record : core_.telemetry->begin(what);
-  companion_->part_of = {
-      .record = record, .tag = op.tag, .group = &group_, .what = what, .head = op.mine.call};
+  const std::uint64_t number = op.handle ? op.handle->number : ++replays_;
+  const std::uint64_t record =
+      op.handle ? op.handle->record : core_.telemetry->begin(group_, *op.prepared, number);
+  companion_->part_of = {.record = record,
+                         .tag = op.call.tag,
+                         .group = &group_,
+                         .prepared = op.prepared,
+                         .number = number,
+                         .head = op.mine.call};
   return record;
 }
 
 void DeviceLane::wait_for_stream(const DeviceOperation& op) {
-  if (!op.ordered || kind_ == Kind::kGraphs) return;  // a graph has already arrived: see next()
+  if (!op.call.ordered || kind_ == Kind::kGraphs)
+    return;  // a graph has already arrived: see next()
   Backoff patience;
   while (op.gate.arrived->load(std::memory_order_acquire) == 0) {
     if (given_up()) throw Error("aborted while waiting for the stream to reach this task");
@@ -219,8 +227,8 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   {
     const CoreLock lock(core_.mutex);
     if (group_.broken) return group_.failure;
-    companion_->forced[static_cast<std::size_t>(op.collective)] = op.forced;
-    companion_->shape.deterministic = op.deterministic;
+    companion_->forced[static_cast<std::size_t>(op.collective())] = op.prepared->of.forced;
+    companion_->shape.deterministic = op.prepared->of.deterministic;
   }
   std::vector<DeviceRecord> records(n);
   static_assert(sizeof(DeviceRecord) % sizeof(std::uint64_t) == 0);
@@ -234,9 +242,9 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   // alone reads its own memory, of any kind.
   const bool alone = n == 1;
   bool on_device = false,
-       direct = alone || (!op.forced && !core_.options.integrity && group_.one_machine &&
+       direct = alone || (!op.forced() && !core_.options.integrity && group_.one_machine &&
                           n <= static_cast<std::size_t>(kDeviceOperands) &&
-                          op.collective != Collective::kBarrier);
+                          op.collective() != Collective::kBarrier);
   std::uint64_t longest = 0, ways = op.mine.ways;
   for (const DeviceRecord& of_rank : records) {
     on_device = on_device || of_rank.on_device;
@@ -246,7 +254,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   }
   if (!on_device || (alone && std::max(op.mine.in.gpu, op.mine.out.gpu) < 0)) {
     wait_for_stream(op);
-    Status s = wire_.start(op.collective, Call(op.call), op.root).wait();
+    Status s = wire_.start(op.collective(), Call(op.call), op.root()).wait();
     note_path(op, nullptr);
     return s;
   }
@@ -293,7 +301,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
 
 void DeviceLane::note_path(const DeviceOperation& op, const Algorithm* path) {
   const CoreLock lock(core_.mutex);
-  group_.last = path && !op.forced ? path : companion_->last;
+  group_.last = path && !op.forced() ? path : companion_->last;
   group_.last_on_board = !path && companion_->last_on_board;
 }
 

@@ -35,19 +35,25 @@ class GpuDirect;      // gpu/gpudirect.h
 class MappedBuffers;  // gpu/mapped.h
 
 struct DeviceOperation {
-  Collective collective = Collective::kBarrier;
-  Call call;
+  explicit DeviceOperation(Core& of) : core(of) {}
+  ~DeviceOperation() WEFT_EXCLUDES(core_held) {
+    const CoreLock lock(core.mutex);
+    prepared.drop();
+  }
+  DeviceOperation(const DeviceOperation&) = delete;
+  DeviceOperation& operator=(const DeviceOperation&) = delete;
+  Collective collective() const { return prepared->what.collective; }
+  Rank root() const { return prepared->of.root; }
+  bool forced() const { return prepared->of.forced != nullptr; }
+
+  Core& core;
+  PreparedRef prepared;
+  Call call;                        // its tag is that of the call on host memory; 0: captured
   std::vector<std::size_t> blocks;  // owns the spans of a vector call
-  Rank root = 0;
-  bool in_place = false;
-  DeviceRecord mine;                  // what this rank sends to the others
-  std::uint64_t tag = 0;              // the call's tag on host memory; 0: captured
-  const Algorithm* forced = nullptr;  // by set_algorithm()
-  bool deterministic = false;         // by set_deterministic() or the World's options
-  bool ordered = false;               // by a stream, at `gate`
-  StreamFence gate;
-  Task* handle = nullptr;  // finished at the end; null for a captured call
-  bool detached = false;   // no caller waits for the handle
+  DeviceRecord mine;                // what this rank sends to the others
+  StreamFence gate;                 // of an ordered call
+  Task* handle = nullptr;           // finished at the end; null for a captured call
+  bool detached = false;            // no caller waits for the handle
 };
 
 class DeviceLane {
@@ -133,9 +139,6 @@ struct DeviceLanes {
   std::unique_ptr<DeviceLane> calls WEFT_GUARDED_BY(mutex), graphs WEFT_GUARDED_BY(mutex);
   std::unique_ptr<DeviceMessages> messages WEFT_GUARDED_BY(mutex);
 };
-
-// Describes the call, whose number in its communicator is `sequence`.
-CallDescriptor describe(const GroupState& g, const DeviceOperation& op, std::uint64_t sequence);
 
 // Returns kOk if all ranks made the same call, otherwise kMismatch with two differing calls, the
 // same text on every rank. world: the ranks' world ranks.

@@ -37,7 +37,7 @@ MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const Rank rank = members_[i];
       const DeviceRecord& record = records[static_cast<std::size_t>(rank)];
-      const Footprint use = footprint(op.collective, rank, op.root);
+      const Footprint use = footprint(op.collective(), rank, op.root());
       // In place: a second mapping costs nothing.
       if (use.in != Part::kNothing) ins_[i] = map(record.in, rank, "in");
       if (use.out != Part::kNothing && (!is_vector || rank == lane.group().me))

@@ -23,7 +23,7 @@ DeviceRounds::DeviceRounds(DeviceLane& lane, const DeviceOperation& op, bool on_
 
 Status DeviceRounds::run(const Call& call, Rank root, std::span<const Rank> across) {
   sum_op_ = call.op;
-  Request task = lane_.start_by(*this, op_.collective, call, root, across);
+  Request task = lane_.start_by(*this, op_.collective(), call, root, across);
   try {
     Backoff patience;
     while (!task.test()) {
@@ -34,7 +34,7 @@ Status DeviceRounds::run(const Call& call, Rank root, std::span<const Rank> acro
     }
   } catch (const std::exception& e) {
     // Peers will not answer transfers in flight, so they must not be waited for.
-    lane_.fail(fmt::format("{}: {}", name(op_.collective), e.what()));
+    lane_.fail(fmt::format("{}: {}", name(op_.collective()), e.what()));
     throw;
   }
   return task.wait();
@@ -139,12 +139,12 @@ std::size_t most_blocks(Collective collective, std::size_t ranks) {
 std::size_t round_bytes_of(const DeviceOperation& op, std::size_t longest, std::size_t ranks) {
   const std::size_t element = size_of(op.call.type);
   return std::max(element,
-                  std::min(longest * element, kStagedSlice / most_blocks(op.collective, ranks)));
+                  std::min(longest * element, kStagedSlice / most_blocks(op.collective(), ranks)));
 }
 
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest) {
   const std::size_t ranks = lane.group().ranks.size();
-  return Staged(lane, op, round_bytes_of(op, longest, ranks)).run(op.call, op.root);
+  return Staged(lane, op, round_bytes_of(op, longest, ranks)).run(op.call, op.root());
 }
 
 }  // namespace weft

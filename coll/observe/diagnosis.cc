@@ -226,19 +226,10 @@ class Judge {
       if (const OperationReport* theirs = counterpart(*t, op, rank))
         by_signature[signature(*theirs)].push_back({t, theirs});
     if (by_signature.size() < 2) return;
-    const auto by_size = [](const auto& a, const auto& b) {
-      return a.second.size() < b.second.size();
-    };
     // Blames the smallest group; of groups with the same size, the one with the higher rank.
-    auto few = by_signature.begin(), many = few;
-    for (auto it = by_signature.begin(); it != by_signature.end(); ++it) {
-      if (by_size(*many, *it) || (many->second.size() == it->second.size() &&
-                                  it->second[0].first->rank < many->second[0].first->rank))
-        many = it;
-      if (by_size(*it, *few) || (few->second.size() == it->second.size() &&
-                                 it->second[0].first->rank > few->second[0].first->rank))
-        few = it;
-    }
+    const auto [few, many] = std::ranges::minmax_element(by_signature, {}, [](const auto& group) {
+      return std::pair(group.second.size(), -group.second[0].first->rank);
+    });
     const auto& [wrong, wrong_op] = few->second[0];
     const auto& [right, right_op] = many->second[0];
     const bool same =

@@ -264,10 +264,9 @@ Status Failures::mismatch(const Scope& scope) const {
 // task waits for.
 Failures::Blame Failures::blame(const Suspicion& suspicion, CoreLock& lock) {
   const Task* const task = suspicion.task;
-  const auto& whole = task->group->part_of;
-  const CallDescriptor call = whole.record ? whole.what : task->what();
-  const std::string what = fmt::format("{} did not finish within {} ms", name(call.collective),
-                                       core_.options.timeout.count());
+  const std::string what =
+      fmt::format("{} did not finish within {} ms", name(task->what().collective),
+                  core_.options.timeout.count());
   const std::uint64_t record = task->record;
   const auto moved_at = task->stall.moved_at();
   const Rank peer = task->waiting_for();

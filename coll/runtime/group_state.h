@@ -92,9 +92,13 @@ struct GroupState {
   std::vector<std::uint64_t> sent_slices, received_slices;  // slices of these messages, by peer
   std::array<Past, 16> past;
   std::uint32_t next_past = 0;
-  // Describes a call of this communicator that has the signature `head`.
-  CallDescriptor describe(Collective c, const Call& call, const Head& head, Rank root,
-                          std::uint64_t number) const;
+  // Gives a described call its number among the communicator's collectives, from 1.
+  void number_call(Call& call, const Prepared& as, std::uint64_t number) const {
+    call.total_bytes = as.total_bytes;
+    call.tag = tag_of(number - 1);
+    call.head = as.head;
+    call.head.about[1] |= number & kSignatureSequenceMask;
+  }
   // Puts the description of the user's whole call into a part's head, so that a mismatch error
   // about a compressed call names that call. Parts of a GPU lane have the call's arguments already.
   void name_whole(Head& part) const;
@@ -129,7 +133,8 @@ struct GroupState {
   struct PartOf {
     std::uint64_t record = 0, tag = 0;
     GroupState* group = nullptr;
-    CallDescriptor what;
+    PreparedRef prepared;
+    std::uint64_t number = 0;
     Head head = {};
   } part_of;
   // For a lane: runs the reductions of collectives that start now (engine/compute.h); null: the CPU

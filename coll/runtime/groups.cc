@@ -8,26 +8,6 @@
 
 namespace weft {
 
-CallDescriptor GroupState::describe(Collective c, const Call& call, const Head& head, Rank root,
-                                    std::uint64_t number) const {
-  CallDescriptor what{.comm = id,
-                      .leader = ranks.front(),
-                      .members = static_cast<int>(ranks.size()),
-                      .sequence = number,
-                      .collective = c,
-                      .is_vector = call.is_vector,
-                      .type = call.type,
-                      .op = call.op,
-                      .codec = call.codec,
-                      .root = root,
-                      .count = call.count};
-  if (!call.is_vector) return what;
-  std::uint64_t sum = 0;
-  for (const std::size_t count : call.counts) sum += count;
-  what.set_word(by_pairs(what) ? sum : head.about[0]);
-  return what;
-}
-
 void GroupState::name_whole(Head& part) const {
   const Head& whole = part_of.head;
   part.about[1] = whole.about[1];

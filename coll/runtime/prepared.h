@@ -52,18 +52,22 @@ struct GroupCache {
 // number. It is immutable, and looked up by the arguments; repeated calls share it, and their tasks
 // point to it. A communicator keeps the description of each collective's last call, since the next
 // call mostly has the same arguments. For a collective with a root, it keeps one for each of
-// kKeptRoots roots, since roots often take turns.
+// kKeptRoots roots, since roots often take turns, and as many for messages.
 inline constexpr unsigned kKeptRoots = 4;
 struct Prepared {
   int users = 0;  // PreparedRefs that point here
   struct Arguments {
-    std::uint64_t selection = 0;        // Core::selection; 0: matches no call
+    std::uint64_t selection = 0;        // Core::selection; 0: matches no call with a plan
     const Algorithm* forced = nullptr;  // null: auto
     std::size_t count = 0;
     Rank root = 0;
     DType type = DType::kFloat32;
     RedOp op = RedOp::kSum;
     bool in_place = false, deterministic = false;
+    // Of calls that run no plan; their `selection` is 0. message: root is the peer's world rank.
+    Codec codec = Codec::kNone;
+    bool message = false, sends = false;
+    bool lane = false, on_device = false, replay = false;  // as in CallDescriptor
     bool operator==(const Arguments&) const = default;
   } of;
   std::size_t total_bytes = 0;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -90,11 +91,12 @@ const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
   return found->second;
 }
 
-std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
-                                Rank root, const PlanKey& key) {
+std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, std::size_t total_bytes,
+                                const PlanKey& key) {
   const Core& core = *g.core;
   Shape shape = g.shape;
-  shape.root = root;
+  shape.root = key.root;
+  const Algorithm& a = *key.algorithm;
   const Schedule schedule = a.build(shape);
   const auto link = [&](Rank peer, int) {
     return core.links.link_of(core.job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
@@ -102,13 +104,13 @@ std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a,
   const PlanRequest request{.collective = c,
                             .network = !g.one_machine,
                             .in_place = key.in_place,
-                            .root = root,
+                            .root = key.root,
                             .premultiplied = key.premultiplied,
                             .world = g.ranks,
                             .links = core.links.kinds,
                             .link_of = link};
   auto plan = std::make_unique<Plan>(
-      compile(schedule, request, key.small && wants_packed(call.total_bytes, schedule)));
+      compile(schedule, request, key.small && wants_packed(total_bytes, schedule)));
   const Algorithm* const known = find_algorithm(c, a.name);
   plan->algorithm = known ? static_cast<int>(known - algorithms().data()) : -1;
   // Computed once per plan; a call's head contains only this hash.
@@ -123,25 +125,61 @@ std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a,
   return plan;
 }
 
-// Returns the plan of a call; null, with the reason in `status`, if the rail contract refuses the
-// algorithm. by_name: the user named the algorithm.
-const Plan* plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
-                     bool in_place, bool by_name, Status& status) WEFT_REQUIRES(core_held) {
+// Returns the plan of a described call; null, with the reason in `status`, if the rail contract
+// refuses its algorithm.
+const Plan* plan_for(GroupState& g, Collective c, const Prepared& p, Status& status)
+    WEFT_REQUIRES(core_held) {
   const bool on_device = g.compute && g.compute->on_device();
   const bool small =
-      by_blocks(c) && may_pack(call.total_bytes, static_cast<int>(g.ranks.size())) && !on_device;
-  const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;
-  const PlanKey key{
-      &a, root, in_place, small, premultiplied, g.shape.deterministic, g.core->port_set};
+      by_blocks(c) && may_pack(p.total_bytes, static_cast<int>(g.ranks.size())) && !on_device;
+  const bool premultiplied = reduces(c) && p.of.op == RedOp::kPreMulSum;
+  const bool by_name = p.of.forced == p.algorithm;  // the user named it
+  const PlanKey key{p.algorithm,           p.of.root,       p.of.in_place, small, premultiplied,
+                    g.shape.deterministic, g.core->port_set};
   GroupState::Settled& last = g.settled[static_cast<std::size_t>(c)];
   if (!last.plan || last.plan->first != key || last.by_name != by_name) {
-    if (status = check_rails(g, a, root, by_name); !status.ok()) return nullptr;
+    if (status = check_rails(g, *p.algorithm, p.of.root, by_name); !status.ok()) return nullptr;
     auto& found = *g.cache->plans.try_emplace(key).first;
-    if (!found.second) found.second = make_plan(g, c, a, call, root, key);
+    if (!found.second) found.second = make_plan(g, c, p.total_bytes, key);
     last.plan = &found;
     last.by_name = by_name;
   }
   return last.plan->second.get();
+}
+
+// Describes the call, but not how it runs.
+Prepared& describe(GroupState& g, Collective c, const Call& call, const Prepared::Arguments& given,
+                   PreparedRef& kept) {
+  Prepared& p = kept.renew();
+  const std::size_t n = g.ranks.size();
+  const Rank me = g.ranks[static_cast<std::size_t>(g.me)];
+  p.of = given;
+  p.total_bytes = total_bytes(c, call, n);
+  const Rank root = given.message && !given.sends ? me : given.root;  // a message's receiver
+  p.head = call.is_vector ? uneven_signature(c, call, root, me, g.id, 0)
+                          : signature(c, call, root, g.id, 0);
+  if (given.lane) p.head.about[2] |= kLaneBit | (given.on_device ? kDeviceBit : 0);
+  p.what = {.comm = g.id,
+            .leader = g.ranks.front(),
+            .members = static_cast<int>(n),
+            .collective = c,
+            .is_vector = call.is_vector,
+            .lane = given.lane,
+            .on_device = given.on_device,
+            .replay = given.replay,
+            .message = given.message,
+            .sends = given.sends,
+            .type = call.type,
+            .op = call.op,
+            .codec = call.codec,
+            .root = given.root,
+            .count = given.message ? p.total_bytes : call.count};
+  if (call.is_vector)
+    p.what.set_word(by_pairs(p.what)
+                        ? std::accumulate(call.counts.begin(), call.counts.end(), std::uint64_t{0})
+                        : p.head.about[0]);
+  p.packed = book::pack(p.what);
+  return p;
 }
 
 }  // namespace
@@ -201,12 +239,19 @@ Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name) {
 
 // ---- calls -----------------------------------------------------------------------------------
 
+const PreparedRef& described(GroupState& g, Collective c, const Call& call,
+                             const Prepared::Arguments& given) {
+  PreparedRef& p = g.prepared_for(c, given.message ? 2 * given.root + given.sends : given.root);
+  if (!p || p->of != given || call.is_vector) describe(g, c, call, given, p);
+  return p;
+}
+
 bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Arguments& given,
              PreparedRef& kept, Status& status) {
-  Prepared& p = kept.renew();
+  Prepared& p = describe(g, c, call, given, kept);
+  p.of.selection = 0;  // until the plan is found
   const std::size_t n = g.ranks.size();
   const Core& core = *g.core;
-  p.total_bytes = call.total_bytes;
   const std::size_t block = call.count * size_of(call.type);
   const std::size_t mine = block * static_cast<std::size_t>(g.me);
   const Footprint all = footprint(c), here = footprint(c, g.me, given.root);
@@ -214,14 +259,8 @@ bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Argu
   p.out_bytes = block * blocks_in(here.out, n);
   p.in_at = all.in != all.out && all.in == Part::kAll ? mine : 0;
   p.out_at = all.in != all.out && all.out == Part::kAll ? mine : 0;
-  p.head = call.is_vector ? uneven_signature(c, call, given.root, core.job->rank(), g.id, 0)
-                          : signature(c, call, given.root, g.id, 0);
-  p.what = g.describe(c, call, p.head, given.root, 0);
-  p.packed = book::pack(p.what);
   p.timed = !by_pairs(p.head);
   p.empty = p.total_bytes == 0 && c != Collective::kBarrier;
-  p.of = given;
-  p.of.selection = 0;  // until the plan is found
   p.board =
       p.timed && !p.empty && on_board(g, core.tuning, c, given.forced, p.total_bytes, given.root);
   if (!p.board && !p.empty) {
@@ -229,8 +268,7 @@ bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Argu
     // know a block's size.
     p.algorithm = p.timed ? choose(g, c, given.forced, p.total_bytes, given.root)
                           : find_algorithm(c, "pairwise");
-    p.plan = plan_for(g, c, *p.algorithm, call, given.root, given.in_place,
-                      given.forced == p.algorithm, status);
+    p.plan = plan_for(g, c, p, status);
     if (!p.plan) return false;
     p.slicing = slicing_for(core.tuning, *p.plan, p.total_bytes, core.costs);
   }

@@ -10,6 +10,10 @@
 
 namespace weft {
 
+// The description of a call that runs no plan: of a message, of a compressed collective, or of one
+// on a GPU lane.
+const PreparedRef& described(GroupState& g, Collective c, const Call& call,
+                             const Prepared::Arguments& given) WEFT_REQUIRES(core_held);
 // Describes the call with these arguments, selects its algorithm and finds its plan. Returns false,
 // with the reason in `status`, if the rail contract refuses the algorithm; the next such call is
 // described anew. Before, the caller checks whether `p` already describes the call.

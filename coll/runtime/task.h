@@ -52,8 +52,10 @@ struct Task {
 
   // ---- what the runtime asks the task
   // The user's call that the task runs, or is part of.
-  virtual CallDescriptor what() const {
-    return group->part_of.record ? group->part_of.what : numbered(prepared->what, number);
+  CallDescriptor what() const {
+    const GroupState::PartOf& whole = group->part_of;
+    return whole.record ? numbered(whole.prepared->what, whole.number)
+                        : numbered(prepared->what, number);
   }
   // A world rank for which the task waits; kNoRank: none.
   virtual Rank waiting_for() const { return kNoRank; }
@@ -71,11 +73,11 @@ struct Task {
   virtual bool polled() const { return true; }
 
   GroupState* group = nullptr;
-  // The call's description, and its number among the communicator's collectives. Tasks without one
-  // override what() and open their record themselves.
+  // The call's description, and its number among the communicator's collectives, or among the
+  // messages to or from the peer.
   PreparedRef prepared;
   std::uint64_t number = 0;
-  Call call;                 // for a message: its head and its tag
+  Call call;                 // of a message: only its head and its tag
   std::uint32_t id = 0;      // the upper half of the ids of the task's transfers; 0: none yet
   std::uint64_t record = 0;  // the call's number in the flight recorder; 0: not opened
   Telemetry::Timing timing;

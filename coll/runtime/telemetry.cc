@@ -105,27 +105,23 @@ void Telemetry::name_communicator(const GroupState& group, std::string name) {
   if (trace_) trace_->name_communicator(group.id, std::move(name), group.ranks);
 }
 
-std::uint64_t Telemetry::begin(const CallDescriptor& what, const book::Record& packed,
-                               std::uint64_t sequence) noexcept {
+std::uint64_t Telemetry::begin(const GroupState& group, const Prepared& of,
+                               std::uint64_t number) noexcept {
+  if (const std::uint64_t whole = group.part_of.record) return whole | kPart;
+  const CallDescriptor& what = of.what;
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(what.collective)];
   counted.calls.add();
   counted.bytes.add(what.count * (what.message ? 1 : size_of(what.type)));
-  const std::uint64_t number = recorder_.begin(packed, sequence);
+  const std::uint64_t record = recorder_.begin(of.packed, number);
   if (trace_) [[unlikely]]
-    trace_->begin(number, numbered(what, sequence));
-  return number;
-}
-
-std::uint64_t Telemetry::begin(const GroupState& group, const Prepared& of,
-                               std::uint64_t number) noexcept {
-  const std::uint64_t whole = group.part_of.record;
-  return whole ? whole | kPart : begin(of.what, of.packed, number);
+    trace_->begin(record, numbered(what, number));
+  return record;
 }
 
 std::size_t Telemetry::group_size(const GroupState& g) { return g.ranks.size(); }
 
 void Telemetry::open(Task& op) noexcept {
-  if (op.prepared && !op.record) op.record = begin(*op.group, *op.prepared, op.number);
+  if (!op.record) op.record = begin(*op.group, *op.prepared, op.number);
 }
 
 void Telemetry::starting(Task& op) noexcept {

@@ -41,12 +41,8 @@ class Telemetry final : public Witness {
 
   // The caller of each function from begin() to moving() holds the core's mutex.
 
-  // Opens the record of a call, and returns the record's number for end().
-  std::uint64_t begin(const CallDescriptor& what) noexcept {
-    return begin(what, book::pack(what), what.sequence);
-  }
-  // As above, for the communicator's call with this number; for a part of a user's call, returns
-  // that call's record.
+  // Opens the record of the communicator's call with this number, and returns the record's number
+  // for end(); for a part of a user's call, returns that call's record.
   std::uint64_t begin(const GroupState& group, const Prepared& of, std::uint64_t number) noexcept;
   // Opens the record of the task's call, if it is not open.
   void open(Task& op) noexcept;
@@ -120,8 +116,6 @@ class Telemetry final : public Witness {
   static constexpr std::uint64_t kPart = std::uint64_t{1} << 63;
 
  private:
-  std::uint64_t begin(const CallDescriptor& what, const book::Record& packed,
-                      std::uint64_t sequence) noexcept;
   void mark_ports() WEFT_REQUIRES(core_held);
   void slow(const Task& op, std::chrono::nanoseconds took) const;
   void end_stall() noexcept;

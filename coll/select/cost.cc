@@ -1,5 +1,5 @@
-// Simulates schedules on the links of a cost model to predict their time. cost_pick.cc selects the
-// algorithm of `auto`.
+// Simulates schedules on the links of a cost model to predict their time. slicing.cc cuts the call
+// into rounds, and cost_pick.cc selects the algorithm of `auto`.
 #include "coll/select/cost.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "coll/engine/plan.h"
 #include "coll/schedule/building_blocks.h"
 #include "coll/select/play.h"
-#include "coll/select/tuning.h"
+#include "coll/select/slicing.h"
 
 namespace weft {
 namespace {
@@ -138,107 +138,6 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   p.time_us = std::max(play.end_us(begun - 1), begun * stage) + (rounds.rounds - begun) * pace;
   return p;
 }
-
-// How the engine slices a message between hosts.
-struct Cutting {
-  bool split = false;  // steps are split into messages of one chunk
-  Rounds rounds;
-};
-
-// The number of messages of a step; joined steps share one message unless they are split.
-double messages_of(const Step& step, const Cutting& cut) {
-  return cut.split ? step.at.count : step.joined ? 0 : 1;
-}
-
-// Whether rounds are simulated in the order of the engine. False if processor work and its order on
-// a rank determine the time: there are too few cores, cores move all bytes of a host, or rails are
-// sockets.
-bool as_engine(const Shape& shape, const CostModel& model) {
-  return model.round_bytes == 0 && !model.sockets && model.oversubscription <= 1 &&
-         (shape.hosts.size() > 1 || model.host_ports);
-}
-
-// `own`: the schedule of the shape's rank.
-Cutting cutting_of(const Algorithm& algorithm, const Schedule& own, Shape shape, std::size_t bytes,
-                   const CostModel& model) {
-  const Collective collective = algorithm.collective;
-  Cutting cut;
-  shape.rank = outlined_rank(collective, shape);
-  const Schedule one = shape.rank == own.rank ? own : algorithm.build(shape);
-  const bool packed = by_blocks(collective) && wants_packed(bytes, one);
-  cut.split = by_blocks(collective) && !packed;
-  if (packed) return cut;  // in one round
-  auto chunks = static_cast<std::size_t>(one.nchunks);
-  if (collective == Collective::kAllToAll) chunks /= static_cast<std::size_t>(shape.nranks);
-  const double chunk = static_cast<double>(bytes) / static_cast<double>(chunks);
-  cut.rounds = shape.hosts.size() > 1
-                   ? rounds_for({}, collective,
-                                outline_of(collective, shape, cut.split,
-                                           [&](Rank r) -> Schedule {
-                                             shape.rank = r;
-                                             return r == one.rank ? one : algorithm.build(shape);
-                                           }),
-                                chunk, chunks, model)
-                   : rounds_in_host({}, collective, chunk, chunks);
-  return cut;
-}
-
-}  // namespace
-
-Messages messages_of(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
-                     const CostModel& model) {
-  Shape shape = any;
-  shape.rank = outlined_rank(algorithm.collective, shape);
-  Cutting cut;
-  if (as_engine(shape, model))
-    cut = cutting_of(algorithm, algorithm.build(shape), shape, bytes, model);
-  shape.rank = shape.nranks - 1;
-  Messages messages{0, cut.rounds.rounds, std::max(1, cut.rounds.slicing.rounds_in_flight)};
-  for (const Step& step : algorithm.build(shape).steps)
-    messages.each_round += messages_of(step, cut);
-  return messages;
-}
-
-namespace {
-
-// The core time for one rank's messages, over all rounds.
-double work_us_of(const Schedule& own, const Layout& layout, const Cutting& cut,
-                  const CostModel& model) {
-  double us = 0;
-  for (const Step& step : own.steps) {
-    const bool near = layout.host_of(step.peer) == layout.host_of(own.rank);
-    us += messages_of(step, cut) * (model.step_us + (near ? model.host : model.rail).step_us);
-  }
-  return us * cut.rounds.rounds;
-}
-
-}  // namespace
-
-double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
-                const CostModel& model) {
-  Shape shape = any;
-  shape.rank = rooted(algorithm.collective) ? shape.root : 0;
-  shape.slow_ports.clear();  // slow ports never make a collective faster
-  const Layout layout(shape);
-  const Schedule s = algorithm.build(shape);
-  Cutting cut;
-  if (as_engine(shape, model)) cut = cutting_of(algorithm, s, shape, bytes, model);
-  double chunks[2][2] = {};  // [near][sent]
-  for (const Step& step : s.steps)
-    chunks[layout.host_of(step.peer) == layout.host_of(s.rank)][step.op == Op::kSend] +=
-        step.at.count;
-  const double all =
-      static_cast<double>(bytes) *
-      (algorithm.collective == Collective::kAllToAll ? static_cast<double>(shape.nranks) : 1.0);
-  const double chunk = all / s.nchunks;
-  const double rail_us = std::max(chunks[0][0], chunks[0][1]) * chunk * model.rail.us_per_byte;
-  // Without host ports, the receivers read the data within a host.
-  const double near = model.host_ports ? std::max(chunks[1][0], chunks[1][1]) : chunks[1][0];
-  const double host_us = near * chunk * model.host.us_per_byte;
-  return std::max({rail_us, host_us, work_us_of(s, layout, cut, model)});
-}
-
-namespace {
 
 // The first `count` hosts, starting with the root's.
 Shape fewer_hosts(const Shape& shape, int count) {

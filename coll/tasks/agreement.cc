@@ -89,7 +89,7 @@ Status unexpected_message(const Task& task, const Run* run) {
   // Other ranks may have run the user's whole call differently: on host memory, or uncompressed. A
   // captured call has no tag; a compressed one may have tag 0.
   const auto& whole = g.part_of;
-  if (whole.record && (whole.tag || whole.what.codec != Codec::kNone) &&
+  if (whole.record && (whole.tag || whole.prepared->of.codec != Codec::kNone) &&
       !(look(unread(*whole.group, whole.group->board_round + 1, whole.head, true)) &&
         look(unexpected(*whole.group, whole.tag, whole.head))))
     return found;

@@ -135,10 +135,10 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
 
 // ---- the task ------------------------------------------------------------------------------
 
-BoardTask* BoardTask::begin(GroupState& g, Collective collective, const PreparedRef& prepared,
-                            std::uint64_t number, std::uint64_t record, const Call& call,
+BoardTask* BoardTask::begin(GroupState& g, const PreparedRef& prepared, std::uint64_t number,
+                            std::uint64_t record, const Call& call,
                             std::vector<std::size_t>&& blocks) {
-  auto* const task = new BoardTask(collective, prepared->of.root, std::move(blocks), record != 0);
+  auto* const task = new BoardTask(std::move(blocks), record != 0);
   task->group = &g;
   task->prepared = prepared;
   task->number = number;
@@ -152,14 +152,15 @@ BoardTask* BoardTask::begin(GroupState& g, Collective collective, const Prepared
 
 void BoardTask::publish() {
   Core& core = *group->core;
-  if (!std::exchange(published_, true)) publish_on_board(*group, collective_, call, root_);
+  if (!std::exchange(published_, true))
+    publish_on_board(*group, prepared->what.collective, call, prepared->of.root);
   core.tasks.ask(this);
 }
 
 Task::Step BoardTask::progress() {
   if (diverging_ >= 0) return Step::kFailed;
   if (!board_ready(*group)) return Step::kGoOn;
-  diverging_ = board_finish(*group, collective_, call, root_).diverging;
+  diverging_ = board_finish(*group, prepared->what.collective, call, prepared->of.root).diverging;
   return diverging_ < 0 ? Step::kDone : Step::kFailed;
 }
 

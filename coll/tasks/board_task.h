@@ -26,9 +26,9 @@ class BoardTask final : public Task {
   // Starts the collective with this number. record: of a call whose message is on the board
   // already, which is only possible for the group's first task; else 0. blocks: the memory of a
   // vector call's spans.
-  static BoardTask* begin(GroupState& g, Collective collective, const PreparedRef& prepared,
-                          std::uint64_t number, std::uint64_t record, const Call& call,
-                          std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held);
+  static BoardTask* begin(GroupState& g, const PreparedRef& prepared, std::uint64_t number,
+                          std::uint64_t record, const Call& call, std::vector<std::size_t>&& blocks)
+      WEFT_REQUIRES(core_held);
   void complete(const Completion&) override {}  // it has no transfers
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);
@@ -41,13 +41,11 @@ class BoardTask final : public Task {
   Status mismatch() const override WEFT_REQUIRES(core_held);
 
  private:
-  BoardTask(Collective collective, Rank root, std::vector<std::size_t>&& blocks, bool published)
-      : collective_(collective), root_(root), blocks_(std::move(blocks)), published_(published) {}
+  BoardTask(std::vector<std::size_t>&& blocks, bool published)
+      : blocks_(std::move(blocks)), published_(published) {}
   bool first() const { return group->board_queue.front() == this; }
   void publish() WEFT_REQUIRES(core_held);
 
-  const Collective collective_;
-  const Rank root_;
   const std::vector<std::size_t> blocks_;
   bool published_;
   int diverging_ = -1;

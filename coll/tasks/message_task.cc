@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "coll/engine/signature.h"
+#include "coll/runtime/selector.h"
 #include "coll/tasks/agreement.h"
 
 namespace weft {
@@ -25,38 +26,27 @@ constexpr std::uint32_t kAside = ~std::uint32_t{0} - 1;
 }  // namespace
 
 MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count, DType type)
-    : core_(*g.core),
-      sends_(sends),
-      peer_(g.ranks[static_cast<std::size_t>(peer)]),
-      bytes_(count * size_of(type)),
-      slice_bytes_(core_.links.shm_peer[static_cast<std::size_t>(peer_)]
-                       ? SIZE_MAX
-                       : core_.links.message_slice),
-      slices_(slices_of(bytes_, slice_bytes_)),
-      left_(slices_),
-      may_be_offered_(core_.links.offers_messages(peer_)) {
+    : core_(*g.core) {
   const auto with = static_cast<std::size_t>(peer);
-  std::uint64_t& slices = (sends ? g.sent_slices : g.received_slices)[with];
+  const Rank world = g.ranks[with];
   group = &g;
   call.count = count;
   call.type = type;
-  call.total_bytes = bytes_;
+  prepared =
+      described(g, Collective::kSendRecv, call,
+                {.count = count, .root = world, .type = type, .message = true, .sends = sends});
+  slice_bytes_ =
+      core_.links.shm_peer[static_cast<std::size_t>(world)] ? SIZE_MAX : core_.links.message_slice;
+  left_ = slices_ = slices_of(bytes(), slice_bytes_);
+  may_be_offered_ = core_.links.offers_messages(world);
   number = ++(sends ? g.sends : g.recvs)[with];
-  call.head =
-      signature(Collective::kSendRecv, call, sends ? peer_ : core_.job->rank(), g.id, number);
+  g.number_call(call, *prepared, number);
   seal(call.head);
+  std::uint64_t& slices = (sends ? g.sent_slices : g.received_slices)[with];
   call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
              (slices & kNumbers);
   slices += slices_;
-  record = core_.telemetry->begin(MessageTask::what());
-}
-
-CallDescriptor MessageTask::what() const {
-  CallDescriptor what = group->describe(Collective::kSendRecv, call, call.head, peer_, number);
-  what.message = true;
-  what.sends = sends_;
-  what.count = bytes_;
-  return what;
+  core_.telemetry->open(*this);
 }
 
 MessageTask* MessageTask::begin(GroupState& group, bool sends, Rank peer, void* data,
@@ -88,38 +78,38 @@ void MessageTask::answer(Answer answer) {
 
 void MessageTask::start() {
   if (!core_.tasks.submit(this, true)) return;
-  if (sends_ ? offered_ : may_be_offered_) post_aside(sends_, false);
-  if (sends_ && offered_) post_aside(false, true);
+  if (sends() ? offered_ : may_be_offered_) post_aside(sends(), false);
+  if (sends() && offered_) post_aside(false, true);
   post();
 }
 
 void MessageTask::post_aside(bool sends, bool answer) {
   Transfer t;
   t.kind = sends ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
-  t.peer = peer_;
+  t.peer = peer();
   t.tag = call.tag | (answer ? kAnswerBit : kOfferBit);
   t.id = static_cast<std::uint64_t>(id) << 32 | (kAside + answer);
   t.data = answer ? static_cast<void*>(&answer_) : &offer_;
   t.bytes = answer ? sizeof answer_ : sizeof offer_;
   if (!answer) t.head = &call.head;
-  Transport& link = core_.links.use_for(peer_);
+  Transport& link = core_.links.use_for(peer());
   link.post({&t, 1});
 }
 
 void MessageTask::post() {
   // A peer without a posted receive must buffer the slices: limit them for long messages.
   constexpr std::uint32_t kSentAhead = 2;
-  const std::uint32_t end = sends_ ? std::min(ready_, slices_ - left_ + kSentAhead) : ready_;
+  const std::uint32_t end = sends() ? std::min(ready_, slices_ - left_ + kSentAhead) : ready_;
   Transfer t;
-  t.kind = sends_ ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
-  t.peer = peer_;
+  t.kind = sends() ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
+  t.peer = peer();
   t.own_rail = own_rail_;
   t.head = &call.head;
-  Transport& link = core_.links.use_for(peer_);
+  Transport& link = core_.links.use_for(peer());
   for (std::uint32_t& k = posted_; k < end; ++k) {
     const std::size_t at = k * slice_bytes_;
     t.data = data_ + at;
-    t.bytes = std::min(bytes_ - at, slice_bytes_);
+    t.bytes = std::min(bytes() - at, slice_bytes_);
     t.tag = (call.tag & ~kNumbers) | ((call.tag + k) & kNumbers);
     t.id = static_cast<std::uint64_t>(id) << 32 | k;
     link.post({&t, 1});
@@ -134,7 +124,7 @@ void MessageTask::complete(const Completion& transfer) {
   const auto slice = static_cast<std::uint32_t>(transfer.id);
   if (slice == kAside) {
     offered_ = true;
-    if (!sends_ && !takes_offers_) answer(Answer::kDeclined);
+    if (!sends() && !takes_offers_) answer(Answer::kDeclined);
     return;
   }
   if (slice > kAside) {
@@ -154,33 +144,33 @@ Task::Step MessageTask::progress() {
 
 // Cancels the receive that stayed unmatched: the one for the bytes, or the one for the offer.
 void MessageTask::done() {
-  if (sends_ || !may_be_offered_) return;
-  core_.links.to(peer_).cancel(id);
+  if (sends() || !may_be_offered_) return;
+  core_.links.to(peer()).cancel(id);
 }
 
 bool MessageTask::survey(Recorder::Stalled& how_far) const {
   PeerProgress p;
-  p.peer = peer_;
-  p.link = core_.links.link_to(peer_);
-  (sends_ ? p.sends_posted : p.recvs_posted) = std::max(posted_, 1u);
-  (sends_ ? p.sends_done : p.recvs_done) = slices_ - left_;
+  p.peer = peer();
+  p.link = core_.links.link_to(peer());
+  (sends() ? p.sends_posted : p.recvs_posted) = std::max(posted_, 1u);
+  (sends() ? p.sends_done : p.recvs_done) = slices_ - left_;
   how_far.peers.push_back(p);
   return true;
 }
 
 Status MessageTask::failure() const {
-  const Status why = core_.links.to(peer_).cause(peer_);
-  return {failed_, why.ok() ? fmt::format("rank {}", peer_) : why.message(), culprit(why, peer_)};
+  const Status why = core_.links.to(peer()).cause(peer());
+  return {failed_, why.ok() ? fmt::format("rank {}", peer()) : why.message(), culprit(why, peer())};
 }
 
 Status MessageTask::mismatch() const {
-  return failed_ == Code::kMismatch ? disputed_message(core_, call.head, peer_) : Status();
+  return failed_ == Code::kMismatch ? disputed_message(core_, call.head, peer()) : Status();
 }
 
 std::span<const Run::Traffic> MessageTask::traffic() {
-  traffic_ = {peer_, core_.links.link_to(peer_)};
-  (sends_ ? traffic_.bytes_sent : traffic_.bytes_received) = bytes_;
-  (sends_ ? traffic_.messages_sent : traffic_.messages_received) = 1;
+  traffic_ = {peer(), core_.links.link_to(peer())};
+  (sends() ? traffic_.bytes_sent : traffic_.bytes_received) = bytes();
+  (sends() ? traffic_.messages_sent : traffic_.messages_received) = 1;
   return {&traffic_, 1};
 }
 

@@ -42,11 +42,11 @@ class MessageTask final : public Task {
   void take_offers() { takes_offers_ = true; }
   // The unanswered offer; nullptr: none.
   const Offer* offered() const {
-    return !sends_ && offered_ && answer_ == Answer::kNone ? &offer_ : nullptr;
+    return !sends() && offered_ && answer_ == Answer::kNone ? &offer_ : nullptr;
   }
   void answer(Answer answer) WEFT_REQUIRES(core_held);
 
-  bool under_way() const { return ready_ > 0 || (sends_ && offered_); }
+  bool under_way() const { return ready_ > 0 || (sends() && offered_); }
   std::uint32_t slices_ready() const { return ready_; }
   std::size_t slice_bytes() const { return slice_bytes_; }
   // Appends the number of each completed slice to `over`.
@@ -55,8 +55,7 @@ class MessageTask final : public Task {
   void complete(const Completion& transfer) override WEFT_REQUIRES(core_held);
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);
-  CallDescriptor what() const override;
-  Rank waiting_for() const override { return peer_; }
+  Rank waiting_for() const override { return peer(); }
   bool survey(Recorder::Stalled& how_far) const override;
   Status failure() const override WEFT_REQUIRES(core_held);
   Status mismatch() const override WEFT_REQUIRES(core_held);
@@ -67,10 +66,11 @@ class MessageTask final : public Task {
   void post() WEFT_REQUIRES(core_held);
   void post_aside(bool sends, bool answer) WEFT_REQUIRES(core_held);
 
+  bool sends() const { return prepared->of.sends; }
+  Rank peer() const { return prepared->of.root; }  // world rank
+  std::size_t bytes() const { return prepared->total_bytes; }
+
   Core& core_;
-  const bool sends_;
-  const Rank peer_;  // world rank
-  const std::size_t bytes_;
   std::size_t slice_bytes_;
   std::uint32_t slices_, ready_ = 0, posted_ = 0, left_;  // slices below ready_ may be posted
   std::byte* data_ = nullptr;

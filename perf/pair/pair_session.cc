@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -63,8 +64,7 @@ class PairSession {
     for (Nic& rail : place.rails)
       if (o_.op == "tcp" && rail.rdma && !rail.netdev.empty()) rail = rail_for(o_, rail);
     if (!launched_ && o_.verbs()) {
-      const auto rdma = std::find_if(place.rails.begin(), place.rails.end(),
-                                     [](const Nic& nic) { return nic.rdma; });
+      const auto rdma = std::ranges::find_if(place.rails, &Nic::rdma);
       if (rdma != place.rails.end()) place.rails = {*rdma};
     }
     if (!launched_) place.rails.resize(1);
@@ -83,8 +83,7 @@ class PairSession {
         throw Error(fmt::format("{}; for both ends of a pair, -p does", e.what()));
       throw Error(
           fmt::format("no client within {} s (--timeout-ms and --limit-s together): {}; start the "
-                      "same command with "
-                      "this host's name on the other one, or give both -p",
+                      "same command with this host's name on the other one, or give both -p",
                       spec.timeout.count() / 1000, e.what()));
     }
     std::vector<Place> places;
@@ -133,26 +132,22 @@ class PairSession {
                         launched_ ? fmt::format("rank {}", r) : "the client", all[r]));
   }
 
-  void make_transport() {
-    if (o_.verbs()) return;
-    if (o_.op != "shm") {
-      transport_ = make_rail_transport(o_.op, *job_, *topology_, rail_);
-      return;
-    }
-    std::vector<Rank> everybody;
-    for (Rank r = 0; r < topology_->nranks(); ++r) {
-      everybody.push_back(r);
+  std::unique_ptr<Transport> make_transport() const {
+    if (o_.verbs()) return nullptr;
+    if (o_.op != "shm") return make_rail_transport(o_.op, *job_, *topology_, rail_);
+    std::vector<Rank> everybody(static_cast<std::size_t>(topology_->nranks()));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    for (const Rank r : everybody)
       if (topology_->place(r).machine != topology_->place(0).machine)
         throw UsageError("--op shm: all ranks must be on one machine");
-    }
-    transport_ = make_shm_transport(*job_, *topology_, everybody);
+    return make_shm_transport(*job_, *topology_, everybody);
   }
 
   int measure() {
     agree();
     rail_number_ = launched_ && o_.device.empty() ? topology_->rail(me_) : 0;
     rail_ = rail_for(o_, topology_->place(me_).rails.at(static_cast<std::size_t>(rail_number_)));
-    make_transport();
+    transport_ = make_transport();
     if (const std::string why = writes() ? why_not_writable(o_.json) : ""; !why.empty())
       throw UsageError(why);
     const Rounds rounds =
@@ -180,9 +175,8 @@ class PairSession {
   }
 
   void measure_round(const std::vector<RankPair>& round) {
-    const auto mine = std::find_if(round.begin(), round.end(), [this](const RankPair& p) {
-      return p.client == me_ || p.server == me_;
-    });
+    const auto mine = std::ranges::find_if(
+        round, [this](const RankPair& p) { return p.client == me_ || p.server == me_; });
     link_.reset();
     pair_.clear();
     Rank peer = kNoRank;
@@ -370,7 +364,7 @@ Rounds along_rails(const Topology& t) {
 Rounds at_random(int n, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Rank> ranks(static_cast<std::size_t>(n));
-  for (int r = 0; r < n; ++r) ranks[static_cast<std::size_t>(r)] = r;
+  std::iota(ranks.begin(), ranks.end(), 0);
   // Not std::shuffle: its result depends on the library, and all ranks must agree.
   for (std::size_t i = ranks.size() - 1; i > 0; --i) std::swap(ranks[i], ranks[random() % (i + 1)]);
   Rounds rounds(1);

@@ -33,7 +33,10 @@ struct CoreOfOne {
 
 // A task without transfers; the test sets the result of progress().
 struct ToldTask : Task {
-  explicit ToldTask(GroupState& g) { group = &g; }
+  explicit ToldTask(GroupState& g) {
+    group = &g;
+    prepared.renew();
+  }
   void complete(const Completion&) override {}
   Step progress() override {
     ++turns;
@@ -42,7 +45,6 @@ struct ToldTask : Task {
   void done() override { ++dones; }
   void cancel() override { ++cancels; }
   void release() override {}
-  CallDescriptor what() const override { return {}; }
   bool survey(Recorder::Stalled&) const override { return false; }
   Status failure() const override { return {Code::kInvalidArgument, "told to fail"}; }
 

@@ -52,7 +52,7 @@ int operator_threads(const World& world) {
   if (allowed < cores) return allowed;
   int here = 0;
   const Topology& t = world.topology();
-  for (Rank r = 0; r < t.nranks(); ++r) here += t.same_kernel(r, world.rank()) ? 1 : 0;
+  for (Rank r = 0; r < t.nranks(); ++r) here += static_cast<int>(t.same_kernel(r, world.rank()));
   return std::max(1, allowed / here);
 }
 
@@ -95,14 +95,11 @@ void require_steps(const train::StepReport& r, int steps) {
 std::optional<train::Text> text_to_evaluate(const TrainFlags& flags, train::Text& text) {
   if (flags.eval_every == 0) return {};
   std::optional<train::Text> test;
-  if (!flags.eval_data.empty()) {
+  if (!flags.eval_data.empty())
     test = train::Text::load(flags.eval_data, "--eval-data");
-  } else if (flags.eval_every > 0 || text.size() / 20 > flags.options.model.positions) {
+  else if (flags.eval_every > 0 || text.size() / 20 > flags.options.model.positions)
     test = text.hold_out();
-  } else {
-    return {};
-  }
-  if (evaluates_every(flags) == 0) return {};
+  if (!test || evaluates_every(flags) == 0) return {};
   test->require_sample(flags.options.model.positions);
   return test;
 }
@@ -313,25 +310,23 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
       return kExitOk;
     }
   if (speaks && flags.job.replacements > 0) train::WaitingRoom(flags.save).close();
-  if (speaks && peak > 0)
+  if (const double flops = train::flops_per_token(options.model); speaks && peak > 0)
     fmt::print(
         "# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token\n"
         "# (6 N + 12 L d T) of {:.0f} TFLOP/s\n",
-        100 * best * train::flops_per_token(options.model) / peak, best,
-        train::flops_per_token(options.model), peak / 1e12);
+        100 * best * flops / peak, best, flops, peak / 1e12);
   if (!flags.trace.empty())
     train::write_pipeline_trace(
         file_of_rank(train::pipeline_file(flags.trace), world.rank()), world.rank(),
         train::pipeline_of(mesh, world.rank()), trainer.pipeline().schedule().name,
         trainer.pipeline().schedule().shape, trainer.pipeline().last().records, trainer.brought());
-  if (flags.sample > 0) {
-    const auto weights = trainer.collect();
-    train::Mesh& ranks = trainer.mesh();
-    if (ranks.at.data != 0 || ranks.at.pipeline != 0) return kExitOk;
-    train::Inference<train::HostOf<T>> model(options.model, in_group(options, ranks));
-    model.set(weights);
-    write_sample(model, flags, speaks);
-  }
+  if (flags.sample == 0) return kExitOk;
+  const auto weights = trainer.collect();
+  train::Mesh& ranks = trainer.mesh();
+  if (ranks.at.data != 0 || ranks.at.pipeline != 0) return kExitOk;
+  train::Inference<train::HostOf<T>> model(options.model, in_group(options, ranks));
+  model.set(weights);
+  write_sample(model, flags, speaks);
   return kExitOk;
 }
 

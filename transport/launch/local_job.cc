@@ -7,13 +7,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,20 +47,12 @@ constexpr auto kTermTime = 2000ms;  // between SIGTERM and SIGKILL
 // if the process has much memory to free; and the polling interval.
 constexpr auto kDyingTime = 10000ms, kDyingLook = 2ms;
 
-// Opens rank 0's listening socket, so that the port is known before any rank starts.
+// Opens rank 0's listening socket, which it inherits, so that the port is known before any rank
+// starts.
 File listen_on_loopback(std::string& root) {
-  File fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (fd.get() < 0 || bind(fd.get(), generic, bytes) != 0 || listen(fd.get(), 4096) != 0 ||
-      getsockname(fd.get(), generic, &bytes) != 0) {
-    fail_by_errno("listening on 127.0.0.1");
-  }
-  root = fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
-  return fd;
+  const Fd fd = listen_at("127.0.0.1");
+  root = fmt::format("127.0.0.1:{}", port_of(fd.get()));
+  return File(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 struct Process {
@@ -77,9 +67,8 @@ class LocalProcesses {
 
   ~LocalProcesses() {
     if (running_ > 0) kill_all(SIGKILL);
-    for (Process& p : processes_) {
+    for (Process& p : processes_)
       while (p.running && waitpid(p.pid, nullptr, 0) < 0 && errno == EINTR) continue;
-    }
     guard_.end();
     if (signals_.get() >= 0) sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
@@ -102,22 +91,18 @@ class LocalProcesses {
 
  private:
   static std::size_t count(const LaunchOptions& o) {
-    if (o.ranks < 1 || o.ranks > kRanksMax) {
+    if (o.ranks < 1 || o.ranks > kRanksMax)
       throw Error(fmt::format("-N {}: a local job has 1 to {} ranks", o.ranks, kRanksMax));
-    }
-    if (!o.host_ids.empty() && o.host_ids.size() != static_cast<std::size_t>(o.ranks)) {
+    if (!o.host_ids.empty() && o.host_ids.size() != static_cast<std::size_t>(o.ranks))
       throw Error(
           fmt::format("--host-ids names {} hosts, but there are {} ranks: name one per rank",
                       o.host_ids.size(), o.ranks));
-    }
-    if (const auto empty = std::ranges::find(o.host_ids, ""); empty != o.host_ids.end()) {
+    if (const auto empty = std::ranges::find(o.host_ids, ""); empty != o.host_ids.end())
       throw Error(fmt::format("--host-ids names no host for rank {}: as in a,a,b,b",
                               empty - o.host_ids.begin()));
-    }
-    if (o.hosts < 1 || o.hosts > o.ranks) {
+    if (o.hosts < 1 || o.hosts > o.ranks)
       throw Error(fmt::format("--hosts {}: {} rank{} can be spread over 1 to {} hosts", o.hosts,
                               o.ranks, o.ranks == 1 ? "" : "s", o.ranks));
-    }
     if (o.rails < 1 || o.rails > kRailsMax)
       throw Error(fmt::format("--rails {}: a host has 1 to {} rails", o.rails, kRailsMax));
     return static_cast<std::size_t>(o.ranks);
@@ -125,12 +110,9 @@ class LocalProcesses {
 
   std::vector<std::string> host_ids() const {
     std::vector<std::string> ids = options_.host_ids;
-    if (ids.empty() && options_.hosts > 1) {
-      for (int r = 0; r < options_.ranks; ++r) {
-        ids.push_back(
-            fmt::format("host{}", static_cast<long>(r) * options_.hosts / options_.ranks));
-      }
-    }
+    if (!ids.empty() || options_.hosts == 1) return ids;
+    for (int r = 0; r < options_.ranks; ++r)
+      ids.push_back(fmt::format("host{}", static_cast<long>(r) * options_.hosts / options_.ranks));
     return ids;
   }
 
@@ -159,20 +141,16 @@ class LocalProcesses {
     if (pid < 0) fail_by_errno("fork");
     if (pid == 0) {
       become_rank(r, launcher, listener_.get(), out.write.get(), err.write.get());
-      setenv("WEFT_RANK", std::to_string(r).c_str(), 1);
-      setenv("WEFT_SIZE", std::to_string(options_.ranks).c_str(), 1);
-      setenv("WEFT_LOCAL_RANK", std::to_string(local_rank).c_str(), 1);
-      setenv("WEFT_ROOT", root_.c_str(), 1);
-      setenv("WEFT_SECRET", secret_.c_str(), 1);
-      setenv(kLauncherVariable, std::to_string(launcher).c_str(), 1);
-      if (replaces) setenv(kReplaces, "1", 1);
-      if (!id.empty()) setenv("WEFT_HOST_ID", id.c_str(), 1);
-      if (options_.hosts > 1 || options_.rails > 1) {
-        setenv("WEFT_EMULATE_RAILS", std::to_string(options_.rails).c_str(), 1);
-      }
-      if (options_.timeout.count() > 0) {
-        setenv("WEFT_TIMEOUT_MS", std::to_string(options_.timeout.count()).c_str(), 1);
-      }
+      set("WEFT_RANK", r);
+      set("WEFT_SIZE", options_.ranks);
+      set("WEFT_LOCAL_RANK", local_rank);
+      set("WEFT_ROOT", root_);
+      set("WEFT_SECRET", secret_);
+      set(kLauncherVariable, launcher);
+      if (replaces) set(kReplaces, 1);
+      if (!id.empty()) set("WEFT_HOST_ID", id);
+      if (options_.hosts > 1 || options_.rails > 1) set("WEFT_EMULATE_RAILS", options_.rails);
+      if (options_.timeout.count() > 0) set("WEFT_TIMEOUT_MS", options_.timeout.count());
       int code = 1;
       try {
         code = child_(r);
@@ -193,6 +171,10 @@ class LocalProcesses {
     }
   }
 
+  static void set(const char* variable, const auto& value) {
+    setenv(variable, fmt::format("{}", value).c_str(), 1);
+  }
+
   // Prepares the child before its program runs.
   void become_rank(Rank r, pid_t launcher, int listener, int out, int err) {
     setpgid(0, 0);
@@ -211,7 +193,7 @@ class LocalProcesses {
     unsetenv("WEFT_ROOT_FD");
     if (r == 0 && listener >= 0) {
       fcntl(listener, F_SETFD, 0);
-      setenv("WEFT_ROOT_FD", std::to_string(listener).c_str(), 1);
+      set("WEFT_ROOT_FD", listener);
     }
   }
 
@@ -229,11 +211,10 @@ class LocalProcesses {
       if (polled[i + 1].revents == 0) continue;
       const bool more = pass_lines(streams_[i]);
       if (streams_[i].error == EPIPE) return reader_gone();
-      if (streams_[i].error != 0 && !std::exchange(incomplete_, true)) {
+      if (streams_[i].error != 0 && !std::exchange(incomplete_, true))
         say(fmt::format("{}: standard {} cannot be written: {}: what it got is not complete",
                         options_.name, streams_[i].to == STDOUT_FILENO ? "output" : "error",
                         std::strerror(streams_[i].error)));
-      }
       if (!more) streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     signalfd_siginfo info;
@@ -298,10 +279,9 @@ class LocalProcesses {
     exit_code_ = code_of(status);
     if (exit_code_ > 128 && options_.killed_code > 0) exit_code_ = options_.killed_code;
     std::string text = fmt::format("{}: rank {} {}", options_.name, rank, how_it_ended(status));
-    if (running_ > 0) {
+    if (running_ > 0)
       text += fmt::format("; {} still running {} {} ms to end", running_,
                           running_ == 1 ? "gets" : "get", options_.grace.count());
-    }
     if (WIFSIGNALED(status) || !options_.ranks_say_why) say(text);
     if (next_signal_ == 0) {
       next_signal_ = SIGTERM;
@@ -340,19 +320,14 @@ class LocalProcesses {
 
   void escalate(Clock::time_point now) {
     if (now < next_step_) return;
-    if (running_ == 0) {
-      // Only pipes remain open, in processes that cannot be killed.
-      streams_.clear();
-      return;
-    }
+    // Without ranks, only pipes remain open, in processes that cannot be killed.
+    if (running_ == 0) return streams_.clear();
     std::vector<Rank> late;
-    for (std::size_t r = 0; r < processes_.size(); ++r) {
+    for (std::size_t r = 0; r < processes_.size(); ++r)
       if (processes_[r].running) late.push_back(static_cast<Rank>(r));
-    }
-    if (next_signal_ == SIGTERM) {
+    if (next_signal_ == SIGTERM)
       say(fmt::format("{}: rank{} {} did not end in {} ms: terminated", options_.name,
                       late.size() == 1 ? "" : "s", fmt::join(late, ", "), options_.grace.count()));
-    }
     end_all(next_signal_);
     next_signal_ = SIGKILL;
     next_step_ = now + kTermTime;
@@ -367,9 +342,8 @@ class LocalProcesses {
   }
 
   void kill_all(int signal) {
-    for (const Process& p : processes_) {
+    for (const Process& p : processes_)
       if (p.pid > 0 && (p.running || running_ == 0)) (void)kill(-p.pid, signal);
-    }
   }
 
   static void say(const std::string& text) { (void)write_all(STDERR_FILENO, text + "\n"); }
