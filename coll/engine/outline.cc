@@ -71,7 +71,7 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
     const Step& step = s.steps[i];
     const bool near = layout.host_of(step.peer) == layout.host_of(s.rank);
     const bool sends = step.op == Op::kSend;
-    (near ? o.host_messages : o.rail_messages) += split ? step.at.count : 1;
+    (near ? o.host_messages : o.rail_messages) += split ? step.at.count : step.joined ? 0 : 1;
     chunks[near][sends] += size_of(step.at);
     o.direct = o.direct || (!near && step.channel == kDirectChannel);
     if (near && sends && chunks[0][0] + chunks[0][1] > 0) since_rail += size_of(step.at);
@@ -114,6 +114,14 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   o.reduced_chunks = whole(reduced);
   o.together = 2 * between > o.host_chunks;
   o.scratch_chunks = static_cast<int>(kept.size());
+  if (blocks && !split) {
+    o.scratch_chunks = s.nchunks;
+    for (int c = 0; c < s.nchunks; ++c) {
+      const int block = s.block.empty() ? c : s.block[static_cast<std::size_t>(c)];
+      o.copied_first += ownership.starts(s.rank, block);
+      o.copied_chunks += ownership.starts(s.rank, block) + ownership.ends(s.rank, block);
+    }
+  }
   // Ranks other than the root forward blocks.
   if (blocks && rooted(collective) && !s.place.empty())
     o.scratch_chunks = 1 + std::ranges::max(s.place);

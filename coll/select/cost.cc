@@ -118,7 +118,10 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   const double enough = !all && room < 3 ? 1.0 : 2.0 * few + 1;
   const int played = static_cast<int>(
       std::min({rounds.rounds, room, std::max(enough, kCheapSteps / std::max(1, play.steps()))}));
-  play.run(played, few);
+  const double copy_us_per_byte =
+      model.host_ports ? model.host_copy_us_per_byte : model.host.us_per_byte;
+  play.run(played, few, rounds.copied_first * copy_us_per_byte,
+           rounds.copied_last * copy_us_per_byte);
   if (play.stuck()) return {};
   Prediction p = time_of(play, shape, rounds.rounds, model);
   const double stage = stage_of(play);
@@ -171,15 +174,24 @@ Cutting cutting_of(const Algorithm& algorithm, const Schedule& own, Shape shape,
   auto chunks = static_cast<std::size_t>(one.nchunks);
   if (collective == Collective::kAllToAll) chunks /= static_cast<std::size_t>(shape.nranks);
   const double chunk = static_cast<double>(bytes) / static_cast<double>(chunks);
-  cut.rounds = shape.hosts.size() > 1
-                   ? rounds_for({}, collective,
-                                outline_of(collective, shape, cut.split,
-                                           [&](Rank r) -> Schedule {
-                                             shape.rank = r;
-                                             return r == one.rank ? one : algorithm.build(shape);
-                                           }),
-                                chunk, chunks, model)
-                   : rounds_in_host({}, collective, chunk, chunks);
+  if (shape.hosts.size() < 2) {
+    cut.rounds = rounds_in_host({}, collective, chunk, chunks);
+    return cut;
+  }
+  const auto outline = [&](bool split) {
+    return outline_of(collective, shape, split, [&](Rank r) -> Schedule {
+      shape.rank = r;
+      return r == one.rank ? one : algorithm.build(shape);
+    });
+  };
+  Outline taken = outline(cut.split);
+  if (cut.split)
+    if (const Outline packed_rounds = outline(false);
+        packs_rounds({}, collective, packed_rounds, taken, chunk, chunks, model)) {
+      taken = packed_rounds;
+      cut.split = false;
+    }
+  cut.rounds = rounds_for({}, collective, taken, chunk, chunks, model);
   return cut;
 }
 
