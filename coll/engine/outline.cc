@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "coll/engine/plan.h"
+#include "coll/footprint.h"
 #include "coll/schedule/block_ownership.h"
 #include "coll/schedule/building_blocks.h"
 
@@ -115,12 +116,14 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   o.together = 2 * between > o.host_chunks;
   o.scratch_chunks = static_cast<int>(kept.size());
   if (blocks && !split) {
+    const Footprint f = footprint(collective);
+    const auto chunks_of = [&](Part part) {
+      const auto n = static_cast<std::size_t>(s.nranks);
+      return static_cast<int>(blocks_in(part, n)) * (s.nchunks / ownership.blocks());
+    };
+    o.copied_first = chunks_of(f.in);
+    o.copied_chunks = o.copied_first + chunks_of(f.out);
     o.scratch_chunks = s.nchunks;
-    for (int c = 0; c < s.nchunks; ++c) {
-      const int block = s.block.empty() ? c : s.block[static_cast<std::size_t>(c)];
-      o.copied_first += ownership.starts(s.rank, block);
-      o.copied_chunks += ownership.starts(s.rank, block) + ownership.ends(s.rank, block);
-    }
   }
   // Ranks other than the root forward blocks.
   if (blocks && rooted(collective) && !s.place.empty())

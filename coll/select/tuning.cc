@@ -43,7 +43,6 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
                                        : host_us);
   const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
   const double bytes_us = std::max({rail_us, host_us, memory_us});
-  r.flowing_us = latency_us + r.rounds * std::cbrt(std::pow(bytes_us, 3) + std::pow(core_us, 3));
   // If work, rails and host run concurrently, the shorter ones add only one hop's part to the
   // longest. With o.direct, contributions cross the rails before hosts reduce them, and results
   // cross afterwards.
@@ -73,7 +72,8 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
   } else {
     // Ports and cores delay each other if both are busy, and so do rounds if few are in flight.
     const double busy_us = std::pow(std::pow(bytes_us, 8) + std::pow(core_us, 8), 1.0 / 8);
-    const double held_us = (o.together ? 1 : 2) * r.first_us / lanes;
+    const double held_us = (o.together || o.copied_chunks > 0 ? 1 : 2) * r.first_us / lanes;
+    r.flowing_us = latency_us + r.rounds * busy_us;
     r.time_us = r.first_us + (lanes - 1) * busy_us +
                 (r.rounds - lanes) * std::cbrt(std::pow(busy_us, 3) + std::pow(held_us, 3));
   }

@@ -147,10 +147,12 @@ class Simulation {
     unfinished_ -= m.part->run.done();
   }
 
-  // Occupies the core of the member with what its run has copied since the last call.
+  // Occupies the core of the member with what its packed rounds have copied since the last call.
+  // The copies of short messages stay in cache, and take no time.
   void charge_copies(Member& m) {
     const std::uint64_t copied = m.part->run.copied_bytes();
-    if (options_.copy_us_per_byte > 0 && copied > m.copied)
+    const bool is_short = may_pack(m.part->call.total_bytes, m.part->plan.schedule.nranks);
+    if (options_.copy_us_per_byte > 0 && copied > m.copied && !is_short)
       worked_us_ = std::max(
           worked_us_,
           fabric_.work(m.rank, options_.copy_us_per_byte * static_cast<double>(copied - m.copied)));
