@@ -10,6 +10,8 @@ namespace {
 
 // Shorter slices must be faster by at least this factor, since they need more messages.
 constexpr double kAsFast = 1.005;
+// Packed rounds must be faster by at least this factor, since they need more scratch.
+constexpr double kPackedGain = 1.05;
 // If chunks take several paths at once (Outline::crossing), messages wait for each other, and a
 // round in flight takes longer than a single round. This matters if scratch limits the rounds in
 // flight. Constant and exponent are fitted to simulated reductions of 1 GiB on 32 hosts of 4 and 8
@@ -156,7 +158,8 @@ bool packs_rounds(const Tuning& t, Collective c, const Outline& packed, const Ou
   if (!may_pack_rounds(c, model) ||
       packed.rail_messages + packed.host_messages >= blocks.rail_messages + blocks.host_messages)
     return false;
-  return rounds_for(t, c, packed, chunk_bytes, chunks, model).time_us <
+  const Rounds r = rounds_for(t, c, packed, chunk_bytes, chunks, model);
+  return std::max(r.time_us, r.flowing_us) * kPackedGain <
          rounds_for(t, c, blocks, chunk_bytes, chunks, model).flowing_us;
 }
 
