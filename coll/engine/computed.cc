@@ -75,15 +75,11 @@ void Run::give_bring(std::uint32_t lane) {
       const bool here = plan_->scratch_of[static_cast<std::size_t>(c)] < 0;
       give_copy(work, lane, c, here ? Where::kOut : Where::kScratch);
     }
-  if (work.slices.empty()) {
-    if (packed()) copy_in_packed();  // a rank without input forwards what others send
-    return begin_round(lane);
-  }
+  if (work.slices.empty()) return begin_round(lane);
   compute_->give(std::move(work));
 }
 
 void Run::give_take(std::uint32_t lane) {
-  if (packed()) copy_out_packed();
   Work work{Work::Kind::kTake, lane, 0, slices_of(lane, true)};
   if (on_device())
     for (const int c : plan_->copy_last) give_copy(work, lane, c, Where::kOut);
@@ -101,7 +97,6 @@ void Run::take_ended() {
   for (const Work& work : compute_->take_ended()) {
     switch (work.kind) {
       case Work::Kind::kBring:
-        if (packed()) copy_in_packed();
         begin_round(work.lane);
         break;
       case Work::Kind::kTake:

@@ -60,7 +60,7 @@ void Run::start(const Plan& plan, Call& call, const Slicing& slicing,
   plain_ = !checked_links_ && !on_device();
   in_ = static_cast<std::byte*>(const_cast<void*>(call_->in));
   out_ = static_cast<std::byte*>(call_->out);
-  if (plan.network && !compute && !call.is_vector && !phantom_ &&
+  if (plan.network && !compute && !call.is_vector && !phantom_ && !packed() &&
       call.total_bytes >= kLeastRegistered) [[unlikely]]
     name_buffers();
   failure_ = Code::kOk;
@@ -69,7 +69,8 @@ void Run::start(const Plan& plan, Call& call, const Slicing& slicing,
   to_post_.clear();
   to_reduce_.clear();
   next_reduce_ = 0;
-  if (packed() && !phantom_ && !compute) copy_in_packed();
+  copied_ = 0;
+  if (packed()) out_ = base_;
   next_round_ = nlanes_;
   lanes_busy_ = nlanes_;
   // On a network the lanes start one after the other: otherwise their first stages would share the
@@ -97,7 +98,7 @@ void Run::look_at(std::span<Transport* const> links) {
 void Run::activate(std::uint32_t lane, std::uint64_t round) {
   Lane& l = lanes_[lane];
   l.round = round;
-  l.at = compute_ ? lane * lane_bytes_ : round * segment_ * element_;
+  l.at = compute_ || packed() ? lane * lane_bytes_ + packed_at_ : round * segment_ * element_;
   l.cut = round + 1 == rounds_ ? 1 : 0;
   if (call_->is_vector && blocks()) {
     l.cut = 2 + lane;
@@ -122,6 +123,7 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
 
 // The round's input is in place.
 void Run::begin_round(std::uint32_t lane) {
+  if (packed()) copy_packed(lane, false);
   if (!plan_->stage_in.empty() && !phantom_) stage_in(lane);
   for (const std::uint32_t node : plan_->first) to_post_.push_back({lane, node});
   if (nodes_ == 0) finish_round(lane);
@@ -149,6 +151,7 @@ void Run::finish_round(std::uint32_t lane) {
         scale(at, at, call_->type, plan_->schedule.nranks, cut.length[static_cast<std::size_t>(c)]);
       }
   }
+  if (packed()) copy_packed(lane, true);
   if (compute_) [[unlikely]]
     return give_take(lane);
   leave_round(lane);
@@ -159,7 +162,6 @@ void Run::leave_round(std::uint32_t lane) {
   if (--lanes_busy_ > 0) return;
   if (buffers_[0].serial != 0) [[unlikely]]
     end_buffers();
-  if (packed() && !phantom_ && !compute_) copy_out_packed();
 }
 
 // ---- steps ---------------------------------------------------------------------------------
@@ -222,9 +224,8 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
     case Node::Kind::kSendJoined:
     case Node::Kind::kRecvJoined:
       t.kind = n.kind == Node::Kind::kSendJoined ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
-      if (phantom_) break;
       if (t.kind == Transfer::Kind::kSend) copy_joined(lane, n, e, false);
-      t.data = address(Where::kScratch, e.from, l);
+      if (!phantom_) t.data = address(Where::kScratch, e.from, l);
       break;
     default:  // kArrive
       if (n.credit < 0) {
@@ -378,7 +379,7 @@ void Run::complete(const Completion& c) {
     at.data = c.view;
     at.token = c.token;
     if (checked_links_ && came_again(lane, node)) return;
-  } else if (n.kind == Node::Kind::kRecvJoined && !phantom_) {
+  } else if (n.kind == Node::Kind::kRecvJoined) {
     copy_joined(lane, n, extent(lane, node), true);
   } else if (!plain_ && on_device() && n.kind == Node::Kind::kRecv) [[unlikely]] {
     return give_landed(*compute_, lane, node);

@@ -28,8 +28,10 @@ struct Slicing {
   bool operator==(const Slicing&) const = default;
 };
 
-// Limits the scratch of one task, whatever the message.
+// Limits the scratch of one task, whatever the message; the second limit is for packed rounds,
+// whose scratch contains copies of whole rounds.
 inline constexpr std::size_t kScratchMax = std::size_t{8} << 20;
+inline constexpr std::size_t kPackedScratchMax = 4 * kScratchMax;
 inline constexpr int kMaxLanes = 32;
 // On a network, a lane starts once 1 / kStagger of the previous lane's plan nodes have finished.
 inline constexpr int kStagger = 10;
@@ -128,6 +130,9 @@ class Run {
   std::uint64_t rounds() const { return rounds_; }
   std::uint64_t rounds_done() const;
   std::size_t scratch_bytes() const { return scratch_.bytes; }
+  // The bytes that this rank has copied so far between the user's buffers and packed copies, and
+  // between these and joined messages.
+  std::uint64_t copied_bytes() const { return copied_; }
   // Makes start() take scratch from `with`, which must outlive the run.
   void share_scratch(SpareScratch& with) { spare_ = &with; }
   // Returns this run's scratch for use by other runs, once the run is done.
@@ -252,8 +257,7 @@ class Run {
   void give_reduce(std::uint32_t lane, std::uint32_t node, std::byte* to);
   void take_ended();
   bool on_device() const { return compute_ && compute_->on_device(); }
-  void copy_in_packed();
-  void copy_out_packed();
+  void copy_packed(std::uint32_t lane, bool out);
   void copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out);
   std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
 
@@ -286,6 +290,8 @@ class Run {
   std::vector<Cut> cuts_;
   std::vector<std::vector<Extent>> extents_;
   std::size_t chunk_bytes_ = 0, lane_bytes_ = 0;  // size of a value in scratch, and of a lane
+  std::size_t packed_at_ = 0;                     // offset of the packed copy in a lane
+  std::uint64_t copied_ = 0;                      // see copied_bytes()
   std::vector<std::size_t> credit_at_;            // offset of each credit in a lane, then the end
   std::size_t scratch_need_ = 0;
   Scratch scratch_;

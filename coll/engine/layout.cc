@@ -10,6 +10,7 @@
 #include "coll/engine/engine.h"
 #include "coll/engine/signature.h"
 #include "coll/footprint.h"
+#include "transport/memory/copy.h"
 #include "transport/offers.h"
 
 namespace weft {
@@ -145,7 +146,9 @@ void Run::choose_rounds(const Slicing& slicing) {
 
   const std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
   const std::size_t per_block = std::max<std::size_t>(1, chunks / ranks);
-  segment_ = packed() ? total_ : slice / element_ * (blocks() ? per_block : chunks);
+  segment_ = packed() && (call_->is_vector || compute_)
+                 ? total_
+                 : slice / element_ * (by_blocks(plan_->collective) ? per_block : chunks);
   rounds_ = barrier_ ? 1 : 0;
   if (total_ != 0) {
     if (!call_->is_vector) segment_ = std::min(segment_, total_);
@@ -204,21 +207,27 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   if (compute_) place_copies();
   measure(cuts_[0], extents_[0]);
   measure(cuts_[1], extents_[1]);
-  if (packed())  // joined messages are assembled behind the credits; there is one lane
+  packed_at_ = 0;
+  if (packed()) {  // joined messages are assembled behind the credits, the packed copy behind them
     for (std::size_t i = 0; i < nodes_; ++i)
       if (plan.nodes[i].kind == Node::Kind::kSendJoined ||
           plan.nodes[i].kind == Node::Kind::kRecvJoined) {
         extents_[0][i].from = extents_[1][i].from = lane_bytes_;
-        lane_bytes_ += round_up(extents_[0][i].bytes, kScratchAlign);
+        lane_bytes_ +=
+            round_up(std::max(extents_[0][i].bytes, extents_[1][i].bytes), kScratchAlign);
       }
+    packed_at_ = lane_bytes_;
+    lane_bytes_ += round_up(bytes_of(plan.schedule.all(), cuts_[0]), kScratchAlign);
+  }
   // A rank that needs more scratch has fewer rounds in flight, independently of the others: the
   // oldest round that any rank has not finished is in flight on all ranks, so it progresses.
+  const std::size_t most = compute_   ? kComputeScratchMax
+                           : packed() ? kPackedScratchMax
+                                      : kScratchMax;
   if (lane_bytes_ != 0)
     nlanes_ = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>((compute_ ? kComputeScratchMax : kScratchMax) / lane_bytes_,
-                                std::min(nlanes_, 1u), nlanes_));
+        std::clamp<std::size_t>(most / lane_bytes_, std::min(nlanes_, 1u), nlanes_));
   scratch_need_ = lane_bytes_ * nlanes_;
-  if (packed()) scratch_need_ += bytes_of(plan.schedule.all(), cuts_[0]);
   mark_first(extents_[rounds_ == 1]);
   lanes_.assign(nlanes_, {});
   points_.assign(nlanes_ * nodes_, {});
@@ -284,44 +293,43 @@ void Run::stage_in(std::uint32_t lane) {
   }
 }
 
-// The packed copy lies behind the lanes' scratch; the run uses it as its output.
-void Run::copy_in_packed() {
-  out_ = base_ + lane_bytes_ * nlanes_;
-  const Cut& cut = cuts_[1];
-  for (const int c : plan_->inputs) {
-    const auto i = static_cast<std::size_t>(c);
-    const Piece& p = plan_->pieces[i];
-    const std::size_t within = p.begin(block_count(p.block));
-    bring(out_ + cut.offset[i] * element_, in_ + (block_at(false, p.block) + within) * element_,
-          cut.length[i]);
-  }
-}
-
-void Run::copy_out_packed() {
-  const Cut& cut = cuts_[1];
+// Copies a round between the user's buffers and its packed copy in the lane's scratch, which the
+// run uses as its output.
+void Run::copy_packed(std::uint32_t lane, bool out) {
+  const Lane& l = lanes_[lane];
+  const Cut& cut = cuts_[l.cut];
+  const std::size_t begin = compute_ ? 0 : l.round * segment_;
   const bool average = call_->op == RedOp::kAvg && reduces(plan_->collective);
-  for (const int c : plan_->results) {
+  for (const int c : out ? plan_->results : plan_->inputs) {
     const auto i = static_cast<std::size_t>(c);
     const Piece& p = plan_->pieces[i];
-    if (cut.length[i] == 0) continue;
-    const std::size_t within = p.begin(block_count(p.block));
-    std::byte* to =
-        static_cast<std::byte*>(call_->out) + (block_at(true, p.block) + within) * element_;
-    const std::byte* from = out_ + cut.offset[i] * element_;
-    if (average)
-      scale(to, from, call_->type, plan_->schedule.nranks, cut.length[i]);
+    const std::size_t count = cut.length[i], all = block_count(p.block);
+    if (count == 0) continue;
+    copied_ += count * element_;
+    if (phantom_) continue;
+    const std::size_t at =
+        (block_at(out, p.block) + begin + p.begin(std::min(segment_, all - begin))) * element_;
+    std::byte* const copy = address(Where::kOut, cut.offset[i] * element_, l);
+    std::byte* const user = static_cast<std::byte*>(call_->out) + at;
+    if (!out)
+      bring(copy, in_ + at, count);
+    else if (average)
+      scale(user, copy, call_->type, plan_->schedule.nranks, count);
     else
-      std::memcpy(to, from, cut.length[i] * element_);
+      copy_bytes(user, copy, count * element_, call_->streaming);
   }
 }
 
 // Copies between the packed copy and a message of several ranges.
 void Run::copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out) {
+  const Lane& l = lanes_[lane];
+  copied_ += extent.bytes;
+  if (phantom_) return;
   std::byte* message = address(Where::kScratch, extent.from, lane);
   for (std::uint32_t i = 0; i < node.members; ++i) {
     const Chunks at = plan_->ranges[node.first_member + i];
-    std::byte* chunks = out_ + offset(Where::kOut, at.first, cuts_[1]);
-    const std::size_t bytes = bytes_of(at, cuts_[1]);
+    std::byte* chunks = address(Where::kOut, offset(Where::kOut, at.first, cuts_[l.cut]), lane);
+    const std::size_t bytes = bytes_of(at, cuts_[l.cut]);
     out ? std::memcpy(chunks, message, bytes) : std::memcpy(message, chunks, bytes);
     message += bytes;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "coll/engine/plan.h"
+#include "coll/footprint.h"
 #include "coll/schedule/block_ownership.h"
 #include "coll/schedule/building_blocks.h"
 
@@ -71,7 +72,7 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
     const Step& step = s.steps[i];
     const bool near = layout.host_of(step.peer) == layout.host_of(s.rank);
     const bool sends = step.op == Op::kSend;
-    (near ? o.host_messages : o.rail_messages) += split ? step.at.count : 1;
+    (near ? o.host_messages : o.rail_messages) += split ? step.at.count : step.joined ? 0 : 1;
     chunks[near][sends] += size_of(step.at);
     o.direct = o.direct || (!near && step.channel == kDirectChannel);
     if (near && sends && chunks[0][0] + chunks[0][1] > 0) since_rail += size_of(step.at);
@@ -114,6 +115,16 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   o.reduced_chunks = whole(reduced);
   o.together = 2 * between > o.host_chunks;
   o.scratch_chunks = static_cast<int>(kept.size());
+  if (blocks && !split) {
+    const Footprint f = footprint(collective);
+    const auto chunks_of = [&](Part part) {
+      const auto n = static_cast<std::size_t>(s.nranks);
+      return static_cast<int>(blocks_in(part, n)) * (s.nchunks / ownership.blocks());
+    };
+    o.copied_first = chunks_of(f.in);
+    o.copied_chunks = o.copied_first + chunks_of(f.out);
+    o.scratch_chunks = s.nchunks;
+  }
   // Ranks other than the root forward blocks.
   if (blocks && rooted(collective) && !s.place.empty())
     o.scratch_chunks = 1 + std::ranges::max(s.place);

@@ -20,6 +20,9 @@ struct Outline {
   // Chunks in these messages: the larger of the number sent and the number received.
   int rail_chunks = 0, host_chunks = 0;
   int reduced_chunks = 0;  // chunks received by one rank that are reduced
+  // In the packed layout: the chunks that a rank copies to and from its packed copy, and those of
+  // them that it copies before its first message.
+  int copied_chunks = 0, copied_first = 0;
   // Whether most of the traffic inside the host is concurrent with traffic along rails.
   bool together = false;
   // Whether contributions first go straight from one host to others along rails (kDirectChannel),
@@ -37,8 +40,8 @@ struct Outline {
 // most work; for a broadcast or a reduce, if the root's host has less work than others, the first
 // rank that is not on that host.
 Rank outlined_rank(Collective collective, const Shape& shape);
-// `one` is the schedule of outlined_rank(). `split`: every message moves one chunk. Chunks count by
-// their weights.
+// `one` is the schedule of outlined_rank(). `split`: every message moves one chunk. If not,
+// messages of blocks are packed. Chunks count by their weights.
 Outline outline_of(const Schedule& one, Collective collective, const Shape& shape, bool split);
 // The same for the schedules that build(rank) returns. In an all_reduce with slow ports, each count
 // is the largest among the ranks of slow hosts and of the first and last other host.

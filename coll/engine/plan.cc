@@ -184,7 +184,7 @@ class Compiler {
     node.order = step.peer;
     node.peer = request_.world[static_cast<std::size_t>(step.peer)];
     node.link = static_cast<std::uint8_t>(request_.link_of(step.peer, step.channel));
-    node.at = step.at;
+    if (node.at.count == 0) node.at = step.at;
     plan_.nodes.push_back(node);
     return static_cast<int>(plan_.nodes.size()) - 1;
   }
@@ -200,13 +200,22 @@ class Compiler {
     return static_cast<std::uint32_t>(channel) << kChannelShift | static_cast<std::uint32_t>(index);
   }
 
-  // Records the ranges of steps that share one message.
+  // Records the ranges of steps that share one message, in the order of their chunks. If they are
+  // adjacent, the message needs no copy.
   void joined(Node& node, std::span<const Step> steps) {
-    if (steps.size() == 1) return;
+    std::vector<Chunks> ranges;
+    for (const Step& step : steps) ranges.push_back(step.at);
+    std::ranges::sort(ranges, {}, &Chunks::first);
+    node.at = ranges[0];
+    std::size_t adjacent = 1;
+    for (; adjacent < ranges.size() && ranges[adjacent].first == node.at.end(); ++adjacent)
+      node.at.count += ranges[adjacent].count;
+    if (adjacent == ranges.size()) return;
+    node.at = steps[0].at;
     node.kind = node.kind == Node::Kind::kSend ? Node::Kind::kSendJoined : Node::Kind::kRecvJoined;
     node.first_member = static_cast<std::uint32_t>(plan_.ranges.size());
     node.members = static_cast<std::uint32_t>(steps.size());
-    for (const Step& step : steps) plan_.ranges.push_back(step.at);
+    plan_.ranges.insert(plan_.ranges.end(), ranges.begin(), ranges.end());
   }
 
   void send(std::span<const Step> steps) {

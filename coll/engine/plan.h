@@ -77,7 +77,8 @@ struct Plan {
   Collective collective;
   // Message layout (all_reduce, broadcast, reduce): chunks are contiguous. Block layout (the other
   // collectives): every chunk is a piece of a block, and every step moves one chunk.
-  // Packed layout: the engine runs a small message of blocks on a copy in chunk order.
+  // Packed layout: a round of blocks runs on a copy in chunk order, so that a step over several
+  // chunks is one message. A small message is one such round.
   enum class Layout : std::uint8_t { kMessage, kBlocks, kPacked } layout;
   int nchunks = 1;                   // on all ranks together
   std::vector<Piece> pieces;         // by chunk; block and packed layout

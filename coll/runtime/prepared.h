@@ -26,7 +26,8 @@ struct PlanKey {
   const Algorithm* algorithm;
   Rank root;
   bool in_place, small, premultiplied, deterministic;
-  std::uint32_t ports;  // Core::port_set
+  std::uint32_t ports;     // Core::port_set
+  bool in_rounds = false;  // packed, but not small
   auto operator<=>(const PlanKey&) const = default;
 };
 

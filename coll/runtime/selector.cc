@@ -109,8 +109,8 @@ std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, std::size_t total_b
                             .world = g.ranks,
                             .links = core.links.kinds,
                             .link_of = link};
-  auto plan = std::make_unique<Plan>(
-      compile(schedule, request, key.small && wants_packed(total_bytes, schedule)));
+  auto plan = std::make_unique<Plan>(compile(
+      schedule, request, key.in_rounds || (key.small && wants_packed(total_bytes, schedule))));
   const Algorithm* const known = find_algorithm(c, a.name);
   plan->algorithm = known ? static_cast<int>(known - algorithms().data()) : -1;
   // Computed once per plan; a call's head contains only this hash.
@@ -134,17 +134,30 @@ const Plan* plan_for(GroupState& g, Collective c, const Prepared& p, Status& sta
       by_blocks(c) && may_pack(p.total_bytes, static_cast<int>(g.ranks.size())) && !on_device;
   const bool premultiplied = reduces(c) && p.of.op == RedOp::kPreMulSum;
   const bool by_name = p.of.forced == p.algorithm;  // the user named it
-  const PlanKey key{p.algorithm,           p.of.root,       p.of.in_place, small, premultiplied,
-                    g.shape.deterministic, g.core->port_set};
+  PlanKey key{p.algorithm,           p.of.root,       p.of.in_place, small, premultiplied,
+              g.shape.deterministic, g.core->port_set};
+  const auto found = [&]() -> auto& {
+    auto& kept = *g.cache->plans.try_emplace(key).first;
+    if (!kept.second) kept.second = make_plan(g, c, p.total_bytes, key);
+    return kept;
+  };
   GroupState::Settled& last = g.settled[static_cast<std::size_t>(c)];
   if (!last.plan || last.plan->first != key || last.by_name != by_name) {
     if (status = check_rails(g, *p.algorithm, p.of.root, by_name); !status.ok()) return nullptr;
-    auto& found = *g.cache->plans.try_emplace(key).first;
-    if (!found.second) found.second = make_plan(g, c, p.total_bytes, key);
-    last.plan = &found;
+    last.plan = &found();
     last.by_name = by_name;
   }
-  return last.plan->second.get();
+  const Plan* const plan = last.plan->second.get();
+  if (plan->layout != Plan::Layout::kBlocks || !plan->network || p.what.is_vector || g.compute ||
+      !may_pack_rounds(c, g.core->costs))
+    return plan;
+  key.in_rounds = true;
+  const Plan* const packed = found().second.get();
+  const auto chunks = static_cast<std::size_t>(plan->nchunks);
+  const bool packs =
+      packs_rounds(g.core->tuning, c, packed->outline, plan->outline,
+                   static_cast<double>(p.total_bytes / chunks), chunks, g.core->costs);
+  return packs ? packed : plan;
 }
 
 // Describes the call, but not how it runs.

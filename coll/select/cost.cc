@@ -118,7 +118,10 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   const double enough = !all && room < 3 ? 1.0 : 2.0 * few + 1;
   const int played = static_cast<int>(
       std::min({rounds.rounds, room, std::max(enough, kCheapSteps / std::max(1, play.steps()))}));
-  play.run(played, few);
+  const double copy_us_per_byte =
+      model.host_ports ? model.host_copy_us_per_byte : model.host.us_per_byte;
+  play.run(played, few, rounds.copied_first * copy_us_per_byte,
+           rounds.copied_last * copy_us_per_byte);
   if (play.stuck()) return {};
   Prediction p = time_of(play, shape, rounds.rounds, model);
   const double stage = stage_of(play);

@@ -68,8 +68,9 @@ class Play {
   // `some`: as in predict(). `bytes`: bytes per round.
   Play(std::span<const Schedule> some, const Shape& shape, double bytes, const CostModel& model,
        Order order);
-  // Simulates `rounds` rounds. A rank has up to `lanes` rounds in flight, as in the engine.
-  void run(int rounds = 1, int lanes = 1);
+  // Simulates `rounds` rounds. A rank has up to `lanes` rounds in flight, as in the engine, and
+  // copies for the given times when a round begins and when it ends.
+  void run(int rounds = 1, int lanes = 1, double copy_in_us = 0, double copy_out_us = 0);
 
   // At least one task did not complete.
   bool stuck() const { return left_ > 0; }
@@ -161,6 +162,8 @@ class Play {
   bool over_spine(Rank a, Rank b) const {
     return model_.spine.us_per_byte > 0 && ports_.crosses(a, b);
   }
+  // Occupies the rank with a copy; returns the time at which it ends.
+  Moment copy(Member& member, const Moment& at, double us);
   static void pass(Port& port, const Moment& from, double us);
 
   const CostModel& model_;
@@ -183,6 +186,7 @@ class Play {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Turn> turns_;
   int rounds_ = 1, lanes_ = 1;
+  double copy_in_us_ = 0, copy_out_us_ = 0;
   int numbers_ = 0, left_ = 0;
   std::vector<Moment> end_;  // of the rounds
 };

@@ -5,7 +5,9 @@
 #include "coll/select/play.h"
 
 namespace weft {
-void Play::run(int rounds, int lanes) {
+void Play::run(int rounds, int lanes, double copy_in_us, double copy_out_us) {
+  copy_in_us_ = copy_in_us;
+  copy_out_us_ = copy_out_us;
   rounds_ = rounds;
   lanes_ = std::min(rounds, lanes);
   const std::size_t n = tasks_.size();
@@ -38,7 +40,14 @@ void Play::run(int rounds, int lanes) {
   std::ranges::sort(end_, {}, &Moment::us);
 }
 
-void Play::begin(Member& m, int round, const Moment& when) {
+Moment Play::copy(Member& m, const Moment& at, double us) {
+  if (us == 0) return at;
+  m.busy_us += us;
+  return m.cpu = later(m.cpu, at).plus(us, 0);
+}
+
+void Play::begin(Member& m, int round, const Moment& at) {
+  const Moment when = copy(m, at, copy_in_us_);
   const int from = round * steps() + m.first;
   m.begun[as_index(round)] = true;
   for (int i = 0; i < static_cast<int>(m.schedule->steps.size()); ++i) {
@@ -114,7 +123,10 @@ void Play::done(int turn, const Moment& when) {
   const int left = m.left[as_index(round)] -= t.reduced ? 2 : 1;
   if (left <= m.nodes - m.nodes / kStagger && round + 1 == m.started && m.started < lanes_)
     begin(m, m.started++, when);
-  if (left == 0 && m.next < rounds_) begin(m, m.next++, when);
+  if (left > 0) return;
+  const Moment ends = copy(m, when, copy_out_us_);
+  end_[as_index(round)] = later(end_[as_index(round)], ends);
+  if (m.next < rounds_) begin(m, m.next++, ends);
 }
 
 // Occupies the rank for `us` with the bytes of a step, and with the work on its message; joined

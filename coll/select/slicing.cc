@@ -35,15 +35,24 @@ Cutting cutting_of(const Algorithm& algorithm, const Schedule& own, Shape shape,
   auto chunks = static_cast<std::size_t>(one.nchunks);
   if (collective == Collective::kAllToAll) chunks /= static_cast<std::size_t>(shape.nranks);
   const double chunk = static_cast<double>(bytes) / static_cast<double>(chunks);
-  cut.rounds = shape.hosts.size() > 1
-                   ? rounds_for({}, collective,
-                                outline_of(collective, shape, cut.split,
-                                           [&](Rank r) -> Schedule {
-                                             shape.rank = r;
-                                             return r == one.rank ? one : algorithm.build(shape);
-                                           }),
-                                chunk, chunks, model)
-                   : rounds_in_host({}, collective, chunk, chunks);
+  if (shape.hosts.size() < 2) {
+    cut.rounds = rounds_in_host({}, collective, chunk, chunks);
+    return cut;
+  }
+  const auto outline = [&](bool split) {
+    return outline_of(collective, shape, split, [&](Rank r) -> Schedule {
+      shape.rank = r;
+      return r == one.rank ? one : algorithm.build(shape);
+    });
+  };
+  Outline taken = outline(cut.split);
+  if (cut.split)
+    if (const Outline packed_rounds = outline(false);
+        packs_rounds({}, collective, packed_rounds, taken, chunk, chunks, model)) {
+      taken = packed_rounds;
+      cut.split = false;
+    }
+  cut.rounds = rounds_for({}, collective, taken, chunk, chunks, model);
   return cut;
 }
 

@@ -53,13 +53,24 @@ struct Rounds {
   double first_us = 0;  // one round alone
   double stage_us = 0;  // time of each further round on the busiest port or core
   double time_us = 0;
+  double flowing_us = 0;  // the time if the chunks of a round do not wait for each other
+  // Bytes of a round that each rank copies before and after the steps (packed layout).
+  double copied_first = 0, copied_last = 0;
 };
-// All three functions return the same on every rank, since they depend on no local state.
+// All these functions return the same on every rank, since they depend on no local state.
 // rounds_for() is for messages between hosts, rounds_in_host() for messages within one host,
 // without times. `chunk_bytes`: the size of a chunk of the whole message. `chunks`: the number of
 // chunks (of an all_to_all, in one rank's blocks).
 Rounds rounds_for(const Tuning& tuning, Collective collective, const Outline& outline,
                   double chunk_bytes, std::size_t chunks, const CostModel& model);
+// Whether a message of blocks between hosts runs packed, in rounds, so that all blocks that a rank
+// sends to another in a step are one message: `packed` and `blocks` are outlines of the same
+// algorithm in the two layouts. may_pack_rounds() is false for collectives and links for which no
+// message does.
+bool may_pack_rounds(Collective collective, const CostModel& model);
+bool packs_rounds(const Tuning& tuning, Collective collective, const Outline& packed,
+                  const Outline& blocks, double chunk_bytes, std::size_t chunks,
+                  const CostModel& model);
 Rounds rounds_in_host(const Tuning& tuning, Collective collective, double chunk_bytes,
                       std::size_t chunks);
 Slicing slicing_for(const Tuning& tuning, const Plan& plan, std::size_t total_bytes,

@@ -53,7 +53,7 @@ std::size_t count_of_few(const SimPart& part, int few) {
   const std::size_t segment = part.slicing.slice_bytes / size_of(part.call.type) * chunks;
   const std::size_t rounds = (count + segment - 1) / segment;
   const auto lanes = static_cast<std::size_t>(part.slicing.rounds_in_flight);
-  if (part.plan.layout == Plan::Layout::kPacked || rounds < kManyRounds * lanes) return count;
+  if (rounds < kManyRounds * lanes) return count;
   return count / rounds * static_cast<std::size_t>(few) * lanes;
 }
 
@@ -88,6 +88,7 @@ class Simulation {
       count_ = m.part->call.count;
       m.part->call.id_high = 1;
       m.endpoint = endpoints_[r].get();
+      m.rank = one_host ? one_host->ranks()[r] : static_cast<Rank>(r);
       m.links = {m.endpoint, m.endpoint};
     }
   }
@@ -129,8 +130,10 @@ class Simulation {
     std::unique_ptr<SimPart> part;
     Transport* endpoint = nullptr;
     std::array<Transport*, 2> links;
+    Rank rank = 0;  // on the fabric
     double starts_us = 0;
     bool started = false;
+    std::uint64_t copied = 0;  // bytes whose copies the core has been charged for
   };
 
   std::size_t place(Rank r) const {
@@ -140,7 +143,20 @@ class Simulation {
   void start(Member& m) {
     m.started = true;
     m.part->run.start(m.part->plan, m.part->call, m.part->slicing, m.links);
+    charge_copies(m);
     unfinished_ -= m.part->run.done();
+  }
+
+  // Occupies the core of the member with what its packed rounds have copied since the last call.
+  // The copies of short messages stay in cache, and take no time.
+  void charge_copies(Member& m) {
+    const std::uint64_t copied = m.part->run.copied_bytes();
+    const bool is_short = may_pack(m.part->call.total_bytes, m.part->plan.schedule.nranks);
+    if (options_.copy_us_per_byte > 0 && copied > m.copied && !is_short)
+      worked_us_ = std::max(
+          worked_us_,
+          fabric_.work(m.rank, options_.copy_us_per_byte * static_cast<double>(copied - m.copied)));
+    m.copied = copied;
   }
 
   void progress(Rank r) {
@@ -165,6 +181,7 @@ class Simulation {
       }
     if (m.part->run.failure() != Code::kOk) return fail(r);
     m.part->run.progress();
+    charge_copies(m);
     unfinished_ -= m.part->run.done();
   }
 
@@ -288,9 +305,9 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
     call.in = buffers.in[r];
     call.out = buffers.out[r];
   }
-  const bool packed = by_blocks(collective) && std::ranges::any_of(schedules, [&](const auto& s) {
-                        return wants_packed(total, s);
-                      });
+  bool packed = by_blocks(collective) && std::ranges::any_of(schedules, [&](const auto& s) {
+                  return wants_packed(total, s);
+                });
   Shape shape;
   shape.nranks = static_cast<int>(n);
   shape.root = buffers.root;
@@ -302,9 +319,18 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
   if (!schedules.empty() && !schedules[0].weight.empty())
     for (const SimSlowPort& p : options.slow_ports)
       shape.slow_ports.push_back({p.host, p.rail, p.factor});
-  const Outline outline =
-      outline_of(collective, shape, by_blocks(collective) && !packed,
-                 [&](Rank r) { return schedules[static_cast<std::size_t>(r)]; });
+  const auto outline_in = [&](bool split) {
+    return outline_of(collective, shape, split,
+                      [&](Rank r) { return schedules[static_cast<std::size_t>(r)]; });
+  };
+  Outline outline = outline_in(by_blocks(collective) && !packed);
+  if (by_blocks(collective) && !packed && shape.hosts.size() > 1 && buffers.counts.empty()) {
+    const auto chunks = static_cast<std::size_t>(schedules[0].nchunks);
+    const Outline in_rounds = outline_in(false);
+    packed = packs_rounds(tuning, collective, in_rounds, outline,
+                          static_cast<double>(total) / static_cast<double>(chunks), chunks, model);
+    if (packed) outline = in_rounds;
+  }
   for (std::size_t r = 0; r < schedules.size(); ++r) {
     SimPart& part = *parts[r];
     part.plan = plan_on_fabric(collective, schedules[r], world, options, part.call, buffers.root,

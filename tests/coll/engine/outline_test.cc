@@ -44,6 +44,21 @@ TEST(Outline, OfBlocks) {
   EXPECT_EQ(o.scratch_chunks, 3 + 3);  // three sums of other ranks' blocks, three arrivals
 }
 
+// In the packed layout a step over several chunks is one message, and a rank has a copy of the
+// round.
+TEST(Outline, OfPackedBlocks) {
+  const Outline o = outline(Collective::kReduceScatter, "hierarchical_hd", uniform(4, 2), false);
+  EXPECT_EQ(o.rail_messages, 2 * 2);
+  EXPECT_EQ(o.host_messages, 2);
+  EXPECT_EQ(o.copied_first, 8);
+  EXPECT_EQ(o.copied_chunks, 8 + 1);
+  EXPECT_EQ(o.scratch_chunks, 8 + 3);
+  const Outline joined = outline(Collective::kAllGather, "hierarchical", uniform(4, 2), false);
+  EXPECT_EQ(joined.host_messages, 2);
+  EXPECT_EQ(joined.copied_first, 1);
+  EXPECT_EQ(joined.copied_chunks, 1 + 8);
+}
+
 // A rank holds few forwarded sums at a time; hosts and rails work in parallel.
 TEST(Outline, OfARingThatSharesPlaces) {
   const Outline o = outline(Collective::kReduceScatter, "hierarchical", uniform(32, 8), true);

@@ -137,6 +137,40 @@ TEST_P(EveryAlgorithm, RepeatsItselfExactly) {
   EXPECT_NE(trace(8), first);
 }
 
+// Where only messages cost time, blocks are packed; short slices are many rounds.
+TEST_P(EveryAlgorithm, IsRightBitByBitInPackedRounds) {
+  const Algorithm& a = GetParam();
+  if (a.collective != Collective::kReduceScatter && a.collective != Collective::kAllGather) return;
+  if (!a.name.starts_with("hierarchical_hd")) return;
+  Tuning tuning;
+  tuning.model_slice_max = 32 << 10;
+  std::uint64_t seed = 1;
+  int packed = 0;
+  for (const Shape& shape :
+       {uniform(4, 4), uniform(7, 3), is_vector({3, 1, 4}), round_robin(5, 2), uniform(17, 1)})
+    for (const std::size_t count : {9973, 20011}) {
+      if (!a.applies(shape)) continue;
+      SimFabricOptions options = weather(shape, ++seed);
+      options.cpu_of_rank.clear();
+      options.rail.gbps = options.host.gbps = 4000;
+      const DType type = seed % 2 ? DType::kInt32 : DType::kFloat64;
+      const RedOp op = seed % 3 == 0   ? RedOp::kSum
+                       : seed % 3 == 1 ? RedOp::kPreMulSum
+                                       : RedOp::kAvg;
+      const bool in_place = seed % 4 == 0;
+      SCOPED_TRACE(
+          fmt::format("{}, {}, count {}, seed {}", full_name(a), in_words(shape), count, seed));
+      const auto messages = [&](double us) {
+        options.post_us = options.complete_us = us;
+        const SimResult r = run_with_data(a, shape, count, type, options, in_place, op, tuning);
+        EXPECT_GT(r.rounds, 1);
+        return r.traffic.messages / r.rounds;
+      };
+      packed += messages(200) < messages(0);
+    }
+  EXPECT_GE(packed, 8);
+}
+
 // Ranks with different links (only within a host; only to other hosts) must still slice a message
 // alike, and scarce scratch must not deadlock them.
 TEST_P(EveryAlgorithm, EndsWhateverTheSizeAndIsNoFasterThanTheBound) {
