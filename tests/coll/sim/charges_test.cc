@@ -59,7 +59,6 @@ TEST(Charges, TheModelKnowsEachCostOfTheSimulator) {
                                          {Collective::kAllGather, "hierarchical"},
                                          {Collective::kReduceScatter, "hierarchical"},
                                          {Collective::kAllGather, "hierarchical_hd"},
-                                         {Collective::kReduceScatter, "hierarchical_hd"},
                                          {Collective::kAllToAll, "pairwise"}}) {
     const Times base = times_of(collective, name, shape, cheap);
     for (const auto& [what, options] : all) {

