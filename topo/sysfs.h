@@ -61,8 +61,7 @@ std::map<std::string, Link> links_of(const std::string& root, bool live);
 
 // --- parts of discover_host() ---
 
-// Sets each NIC's cable (Nic::cable), and the reason if it cannot be a rail next to others
-// (Nic::aside).
+// Sets each NIC's cable (Nic::cable) and, if the NIC is not a rail, the reason (Nic::aside).
 void find_cables(const std::string& root, bool live, std::vector<Nic>& nics);
 
 // With `live`, interfaces, state and addresses are from this process's network namespace (the

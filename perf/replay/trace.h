@@ -78,8 +78,9 @@ struct JobTrace {
   // receive.
   bool sends_are_eager = false;
   std::vector<TraceGroup> groups;  // [0]: all ranks
-  std::vector<Program> programs;   // a node's `after` precede it
-  std::vector<int> program_of;     // by rank
+  // In order: the nodes that a node waits for (`after`) come before it.
+  std::vector<Program> programs;
+  std::vector<int> program_of;  // by rank
   std::map<std::string, std::uint64_t> left_out;
   std::uint64_t untimed = 0;
   std::vector<std::string> notes;  // assumptions and changes, for the user

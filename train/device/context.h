@@ -132,7 +132,8 @@ class DeviceContext {
   const int gpu_;
   void *compute_ = nullptr, *communication_ = nullptr, *transfer_ = nullptr;
 
-  // Chunks from the device, and their pieces: free ones by address and by size, and used ones.
+  // Chunks allocated from the device. Free pieces are indexed by address and by size; used pieces
+  // by address.
   std::set<char*> chunks_;  // first addresses; free pieces are not merged across chunks
   std::map<char*, std::size_t> free_;
   std::set<std::pair<std::size_t, char*>> free_by_size_;

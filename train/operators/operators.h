@@ -124,9 +124,9 @@ void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Inde
 
 // ---- cross-entropy ---------------------------------------------------------------------------
 
-// Three steps, since the vocabulary may be sharded over ranks: a rank has columns [first, first +
-// n). Between the steps, cross_entropy() reduces maximum, sum and target over the ranks. This first
-// step writes the maximum of each row.
+// Cross-entropy takes three steps, because the vocabulary may be sharded over ranks: a rank has
+// columns [first, first + n). Between the steps, cross_entropy() reduces maximum, sum and target
+// over the ranks. This first step writes the maximum of each row.
 template <class T>
 void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n);
 // Second step: sum of exp(logit - maximum) per row; target = the target's logit - maximum, or 0 if

@@ -48,13 +48,15 @@ struct ModelShape {
   std::int64_t kv_width() const;
   // Elements per token and block in a KV cache.
   std::int64_t cached() const;
-  // Parameters of a block: attention; FFN, dense or all experts with router; FFN active per token.
+  // Parameters of a block: of attention; of the FFN (dense, or all experts and the router); of the
+  // FFN, active per token.
   std::int64_t attention_parameters() const;
   std::int64_t ffn_parameters() const;
   std::int64_t active_ffn_parameters() const;
   std::int64_t expert_parameters() const { return 3 * h() * moe.width; }  // of one expert
   int moe_layers() const { return moe.experts > 0 ? layers - moe.dense_layers : 0; }
-  // Parameters of all blocks, without norms; of the model, with the final norm; active per token.
+  // Parameters of all blocks, without norms; of the model, with the final norm; of the model,
+  // active per token.
   std::int64_t blocks() const;
   std::int64_t parameters() const;
   std::int64_t active_parameters() const;

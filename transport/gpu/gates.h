@@ -31,8 +31,9 @@ bool unless_streams_wait(const std::function<void()>& give_back);
 
 // Waits until no stream of a World (counted in `waiting`) waits at the fence of a call, for at most
 // settle_limit. Called before CUDA calls that allocate memory (cudaMalloc, cudaHostRegister) or
-// load code, which may also wait for all streams of the process. The limit is for fences that only
-// a later call of this thread would open. Tests that do not permit late calls raise the limit.
+// load code, which may also wait for all streams of the process. The limit prevents a deadlock if
+// only a later call of this thread can release the fence. Tests that do not permit late calls raise
+// the limit.
 inline std::atomic<std::chrono::milliseconds> settle_limit{std::chrono::milliseconds{500}};
 void settle(const std::atomic<std::size_t>& waiting);
 // Returns the number of waiting streams of a World, identified by the object that its communicators

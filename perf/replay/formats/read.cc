@@ -1,4 +1,4 @@
-// Unpacks trace files and selects their readers. Does not depend on the contents of a format.
+// Unpacks trace files and selects their readers. This file does not parse any trace format.
 #include "perf/replay/formats/read.h"
 
 #include <fmt/format.h>

@@ -145,7 +145,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   all.judged = static_cast<int>(shares.size());
   if (!all.findings.empty() || rates.empty()) return all;
   if (shares.empty()) {
-    // The rate of the ports is unknown. RDMA ports should report one.
+    // The rate of the ports is unknown. RDMA ports should report their rate.
     Finding& finding = all.findings.emplace_back(make_unknown(check, {}));
     if (!hardware) finding.severity = Severity::kInfo;
     finding.unit = Unit::kGbps;

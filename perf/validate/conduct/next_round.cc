@@ -35,8 +35,9 @@ Probe probe_for(const Cause& cause, bool clean) {
   return Probe::kRate;
 }
 
-// Whether a cause that needs no further sample explains slow flows between the two ports. Losses do
-// so only on a quiet fabric: otherwise collisions also lose packets.
+// Returns whether slow flows between the two ports are explained by a cause that needs no more
+// samples. A loss explains slow flows only on a quiet fabric: otherwise collisions also lose
+// packets.
 bool is_explained(const std::vector<Cause>& causes, const Thresholds& thresholds, bool quiet,
                   Port from, Port to) {
   return std::ranges::any_of(causes, [&](const Cause& cause) {

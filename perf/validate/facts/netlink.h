@@ -35,7 +35,7 @@ std::optional<T> value_in(Attributes payload) {
 // empty if the kernel refuses or does not answer within a second.
 std::vector<std::byte> ask_kernel(int type, std::span<const std::byte> header, int name_attribute,
                                   const std::string& name);
-// As above with any protocol (NETLINK_GENERIC); `attributes` follow the header.
+// As above, for another netlink protocol, such as NETLINK_GENERIC; `attributes` follow the header.
 std::vector<std::byte> ask_kernel(int protocol, int type, std::span<const std::byte> header,
                                   Attributes attributes);
 // Adds an attribute with its padding.

@@ -1,4 +1,5 @@
-// Fits of graded and of counted observations.
+// Fits the level of a place to continuous observations (rates, latencies) and to event counts
+// (losses).
 #include "perf/validate/locate/fit.h"
 
 #include <algorithm>

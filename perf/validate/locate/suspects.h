@@ -33,8 +33,7 @@ double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& sam
 // than a warning, because there is always noise.
 double rate_cut_to_see(const Thresholds& thresholds);
 
-// Rounds with intended congestion: the normal rates of their ports, and the rounds to repeat, since
-// a fleet-wide slowdown is not a fault of the network.
+// Rounds with intended congestion: the normal rate of each port, and the rounds to repeat.
 
 // Limits are lowered for TCP, which shares a full queue unevenly and loses packets by design.
 inline constexpr double kTcpAllowance = 0.20;
@@ -65,8 +64,9 @@ class IdleLatencies {
   double median_ = 0;
 };
 
-// Repeats the flows of a load round that fell below the limits, up to twice. nullopt if hosts are
-// emulated: they share cores, so their loads are not judged.
+// Repeats the flows of a load round that fell below the limits, up to twice, since a fleet-wide
+// slowdown is not a fault of the network. nullopt if hosts are emulated: they share cores, so their
+// loads are not judged.
 std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samples& samples,
                                  const Thresholds& thresholds);
 

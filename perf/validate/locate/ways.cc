@@ -16,7 +16,8 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kSlowFlow = 0.11;     // log of the fraction of the rate: a flow at 90 % is slow
+// log(expected / rate) above which a flow is slow: its rate is below 89.6 % of the expected rate.
+constexpr double kSlowFlow = 0.11;
 constexpr double kSlowFlowSigmas = 4;  // in addition, beyond the noise of this run
 constexpr double kLossyFlow = 100;     // times fail_loss: above, a flow is lossy
 constexpr double kTimesFullSpeed = 5;  // likewise, times the losses of flows at full speed
@@ -32,7 +33,7 @@ constexpr int kPortsForEach = 8;  // likewise, ports: more flows would collide t
 constexpr int kRepeats = 5;          // of bad and of good flows, to decide bound_of()
 constexpr double kSameAgain = 0.85;  // fraction of repeats with the same result
 
-// Log of the fraction of the baseline from which a way is slow, as in the checks.
+// Returns log(baseline / rate) above which a way is slow, as in the checks.
 double slow_level(Probe probe, const Thresholds& thresholds, double sigma) {
   if (probe == Probe::kRate) return std::max(kSlowFlow, kSlowFlowSigmas * sigma);
   return -std::log(probe == Probe::kLoopback ? kLeastLoopback : thresholds.fail_rate);

@@ -42,7 +42,7 @@ class Fabric {
   // Runs the flows of a round concurrently and returns a sample per flow, in order. Throws
   // JobFailed or Error if the job fails; a failed link is reported in its sample.
   virtual std::vector<FlowSample> run(const Round& round) = 0;
-  // Impossible reports received from hosts since construction.
+  // Reports from hosts since construction that cannot be parsed or have impossible values.
   virtual std::vector<FalseReport> false_reports() const { return {}; }
   virtual double now_s() const = 0;  // virtual time if simulated
 };

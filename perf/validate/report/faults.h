@@ -1,4 +1,5 @@
-// The findings of a run for users: faults by place, the heaviest first.
+// Groups a run's findings into faults by place for display, in the report's order (most serious
+// first).
 #pragma once
 
 #include <string>
