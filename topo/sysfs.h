@@ -29,7 +29,7 @@ std::vector<std::string> list(const std::string& directory);
 // Parses "0-3,8" as 0 1 2 3 8; skips malformed parts.
 std::vector<int> parse_cpulist(const std::string& text);
 
-// Whether the text has the form "0000:3b:00.0".
+// Returns whether the text has the form "0000:3b:00.0".
 bool is_pci_address(const std::string& text);
 
 // Returns the PCI function of a device directory or link, also through virtio; empty for a virtual

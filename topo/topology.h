@@ -78,14 +78,15 @@ class Topology {
   std::vector<int> leaves() const;
   const std::string& host_name(int host) const { return places_[hosts_[host][0]].host; }
   const Place& place(Rank r) const { return places_[r]; }
-  // The user-visible number of place(r).rails[rail]: its index in PCI order, including holes.
-  // `rail` is below place(r).rails.size(), or 0.
+  // Returns the user-visible number of place(r).rails[rail]: its index in PCI order, including
+  // holes. `rail` is below place(r).rails.size(), or 0.
   int slot(int rail) const { return slots_.empty() ? 0 : slots_[rail]; }
   std::vector<Nic> rails_by_slot(Rank r) const;  // place(r).rails, indexed by slot()
   bool same_host(Rank a, Rank b) const { return host_[a] == host_[b]; }
-  // Whether both ranks run on one kernel, even in two containers, and compete for its cores.
+  // Returns whether both ranks run on one kernel, even in two containers, and compete for its
+  // cores.
   bool same_kernel(Rank a, Rank b) const;
-  // Whether every host has the same number of ranks.
+  // Returns whether every host has the same number of ranks.
   bool uniform() const;
 
  private:

@@ -49,7 +49,7 @@ class StepMeter {
   void begin();
   void pause();  // bytes are not counted until resume()
   void resume();
-  // Seconds since begin() in which the rank was not waiting.
+  // Returns the seconds since begin() in which the rank was not waiting.
   double busy_seconds() const;
   // Fills the report's seconds and bytes.
   void end(StepReport& report);

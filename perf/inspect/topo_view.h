@@ -22,7 +22,7 @@ struct View {
   std::vector<int> rail_of, node_of, gpu_of;
 };
 
-// Indices of GPUs, one group per domain; GPUs without a domain are left out.
+// Returns indices of GPUs, one group per domain; GPUs without a domain are left out.
 std::vector<std::vector<int>> gpu_domains(const std::vector<Gpu>& gpus);
 std::string gpu_link(const Gpu& gpu);  // "NVLink"
 

@@ -49,7 +49,7 @@ struct LabHosts {
   std::function<std::string(int host, int rail)> rail;
   std::function<std::vector<std::string>(int host)> enter;  // words before the command; may be {}
 };
-// The ranks of the job. `rates`: of the rails, in tc's format; empty: unknown.
+// Returns the ranks of the job. `rates`: of the rails, in tc's format; empty: unknown.
 std::vector<RankCommand> ranks_of(const LabJob& job, const std::vector<std::string>& rates,
                                   const LabHosts& hosts);
 // Runs the ranks, and returns their exit code. Writes the report (weft.lab/1) and the summary if

@@ -48,7 +48,7 @@ class PairLink {
   virtual std::string path() const = 0;  // for the report
   virtual PairUse use() const = 0;
 
-  // Whether only the end that starts messages runs calls.
+  // Returns whether only the end that starts messages runs calls.
   virtual bool one_sided() const = 0;
   virtual void prepare(const PairRole& role) = 0;
 
@@ -73,7 +73,7 @@ class PairLink {
   virtual void ping(std::uint64_t turn) = 0;
   // Polls briefly; returns whether the other end's message (one-sided: this end's) has arrived.
   virtual bool arrived(std::uint64_t turn) = 0;
-  // Whether this end's messages will arrive without further calls. Both ends call it after
+  // Returns whether this end's messages will arrive without further calls. Both ends call it after
   // ping-pongs until it is true: without a progress thread, the answering end waits for the other
   // end's confirmation of the last answer.
   virtual bool settled() { return true; }

@@ -39,7 +39,7 @@ class CallCosts {
 
   CallCost operator()(const TraceNode& node, const std::vector<Rank>& ranks);
 
-  // The busiest port, core or kind of link in the last call of a key; "": unknown.
+  // Returns the busiest port, core or kind of link in the last call of a key; "": unknown.
   const std::string& limiting(const CallKey& key) const;
   int by_model() const { return by_model_; }  // calls that were too large to simulate
 

@@ -88,11 +88,12 @@ struct JobTrace {
   const Program& program(Rank r) const {
     return programs[static_cast<std::size_t>(program_of[static_cast<std::size_t>(r)])];
   }
-  // Whether all ranks have the same program without messages, so that one rank represents all.
+  // Returns whether all ranks have the same program without messages, so that one rank represents
+  // all.
   bool alike() const;
-  // Whether the trace has neither a call nor a computation that takes time.
+  // Returns whether the trace has neither a call nor a computation that takes time.
   bool empty() const;
-  // The list of the group that rank r is in; nullptr: none.
+  // Returns the list of the group that rank r is in; nullptr: none.
   const std::vector<Rank>* list_of(int group, Rank r) const;
 };
 
@@ -122,7 +123,8 @@ struct CallKey {
   auto operator<=>(const CallKey&) const = default;
 };
 CallKey key_of(const TraceNode& node);
-// All keys of a trace, ascending, and thus the same on every rank that reads the same files.
+// Returns all keys of a trace, ascending, and thus the same on every rank that reads the same
+// files.
 std::vector<CallKey> keys_of(const JobTrace& trace);
 const char* word_of(const CallKey& key);  // "all_reduce", "send", "recv"
 

@@ -24,7 +24,8 @@ struct Groups {
 Groups groups_from_environment(int ranks);
 Groups groups_of(const std::string& variable, const std::string& value, int ranks);
 
-// The shape of a group from the view of its rank `me`; ranks of a group are numbered from 0.
+// Returns the shape of a group from the view of its rank `me`; ranks of a group are numbered from
+// 0.
 Shape shape_of(const Topology& topology, const std::vector<Rank>& members, Rank me, Rank root);
 
 }  // namespace weft

@@ -81,29 +81,29 @@ struct PerfReport {
   Status failure;
 };
 
-// Whether the ranks of each host share memory. Ranks in separate containers or of different users
-// use the rails instead.
+// Returns whether the ranks of each host share memory. Ranks in separate containers or of different
+// users use the rails instead.
 bool hosts_share_memory(const Topology& topology);
 
 // Returns "shm", "tcp", "shm inside a host, tcp between hosts" and the like.
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
                                 bool memory_shared, const std::string& between_hosts = "tcp");
 
-// Whether the collective can be called with one buffer for input and output.
+// Returns whether the collective can be called with one buffer for input and output.
 bool has_in_place(Collective collective);
 
-// The out-of-place half if there is one, otherwise the in-place half.
+// Returns the out-of-place half if there is one, otherwise the in-place half.
 const PerfHalf& first_half(const PerfRow& row);
 
 const char* op_name(const PerfReport& report, const PerfRow& row);  // "none" if nothing is reduced
 double algbw(const PerfRow& row, const PerfHalf& half);
 double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half);
-// The busbw of one group of a split run.
+// Returns the busbw of one group of a split run.
 double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half, std::size_t group);
 // Empty if the bound is unknown.
 std::optional<double> of_bound(const PerfHalf& half);
 double average_busbw(const PerfReport& report);
-// The statistics of --per-iteration, without the skipped first iterations.
+// Returns the statistics of --per-iteration, without the skipped first iterations.
 IterationStats statistics(const PerfReport& report, const PerfHalf& half);
 
 // Returns a line for each limit that was missed or, counted in `unknown`, could not be judged.

@@ -40,7 +40,7 @@ class PerfTable {
   Table table_;
 };
 
-// The '#' lines that give algorithms and of_bound below a table without these columns.
+// Returns the '#' lines that give algorithms and of_bound below a table without these columns.
 std::string algorithms_in_words(const PerfReport& report);
 
 }  // namespace weft

@@ -45,7 +45,7 @@ class OptionTable : OptionAdder {
   // Rows check the parsed options, and append names and values to `agreed`, for train::agree().
   OptionTable(CLI::App& command, std::string& agreed) : OptionAdder(command), agreed_(&agreed) {}
 
-  // Whether the options are parsed, so that rows check them.
+  // Returns whether the options are parsed, so that rows check them.
   bool checks() const { return agreed_ != nullptr; }
 
   struct Row {

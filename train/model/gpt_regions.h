@@ -14,9 +14,9 @@ struct Regions {
   GptParallel parallel;
 
   Index size() const { return static_cast<Index>(parallel.tensor->size()); }
-  // Number of `rows` that this rank has outside a region.
+  // Returns the number of `rows` that this rank has outside a region.
   Index local(Index rows) const { return parallel.sequence ? rows / size() : rows; }
-  // Index of this rank's first element among all rows; `count`: elements per rank.
+  // Returns the index of this rank's first element among all rows; `count`: elements per rank.
   Index offset(Index count) const {
     return parallel.sequence ? static_cast<Index>(parallel.tensor->rank()) * count : 0;
   }

@@ -48,7 +48,7 @@ class GptStage : public Stage<T> {
   std::size_t flat_count() const { return units_.back().end; }
   // Points the unit's parameters into these flat buffers. Null: leaves the pointers unchanged.
   void bind(int unit, T* weights, T* gradients);
-  // Index of the unit with a tied embedding whose copy is in another stage; -1: none.
+  // Returns the index of the unit with a tied embedding whose copy is in another stage; -1: none.
   int shared_unit() const { return shared_unit_; }
   bool first() const { return options_.stage == 0; }
   bool last() const { return options_.stage + 1 == options_.stages; }

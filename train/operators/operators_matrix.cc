@@ -10,9 +10,9 @@
 namespace weft::train {
 namespace {
 
-// Number of tiles along a side: at most 16 tiles of about 512, so that repacking the other operand
-// for each tile is cheap. Depends only on the shape, so results have the same bits with any number
-// of threads.
+// Returns the number of tiles along a side: at most 16 tiles of about 512, so that repacking the
+// other operand for each tile is cheap. Depends only on the shape, so results have the same bits
+// with any number of threads.
 Index tiles(Index length) { return std::min<Index>(std::bit_ceil((length + 639) / 640), 16); }
 
 constexpr Index kOfRowPiece = 1 << 16;      // elements that a thread reads per piece: 25 us

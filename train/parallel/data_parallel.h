@@ -138,7 +138,8 @@ class DataParallel : public WeightStore {
   virtual void add_to_sums(int unit);
   // Returns the local gradient sums of a unit.
   virtual Sum* sums_of(int unit) { return sums() + unit_at(unit).begin; }
-  // Whether to send a unit's gradients after `done` micro-batches; if never, finish() sends them.
+  // Returns whether to send a unit's gradients after `done` micro-batches; if never, finish() sends
+  // them.
   virtual bool leaves(int unit, int done) const {
     return !sent_last(unit) && done == options_.micro_batches;
   }
@@ -158,7 +159,7 @@ class DataParallel : public WeightStore {
   Sum* own_part(const BucketInFlight& b) const {
     return b.data + static_cast<std::size_t>(mesh_.shard.rank()) * part(b.bucket->count());
   }
-  // The gradients that are complete after finish().
+  // Returns the gradients that are complete after finish().
   Tensor<Sum>& summed() {
     if constexpr (kHasMaster<T>)
       return sums_;

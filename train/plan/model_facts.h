@@ -46,7 +46,7 @@ struct ModelShape {
   std::int64_t value_size() const;
   std::int64_t q_width() const { return heads * key_size(); }
   std::int64_t kv_width() const;
-  // Elements per token and block in a KV cache.
+  // Returns the number of elements per token and block in a KV cache.
   std::int64_t cached() const;
   // Parameters of a block: of attention; of the FFN (dense, or all experts and the router); of the
   // FFN, active per token.
@@ -66,7 +66,7 @@ struct ModelShape {
   double head_blocks() const { return 6.0 * vocabulary * hidden / block_flops(); }
   // The number of parameters that the user requested; 0: a known model.
   double asked = 0;
-  // The requested number, otherwise parameters().
+  // Returns the requested number, otherwise parameters().
   double stated() const { return asked > 0 ? asked : static_cast<double>(parameters()); }
 };
 

@@ -25,7 +25,7 @@ struct Cluster {
   double gpu_tflops() const { return machine.tflops; }
   double host_GBps() const { return machine.host.gbps / 8; }
   double rail_GBps() const { return machine.rail.gbps * machine.payload_share / 8; }
-  // Time of a message from call to arrival: latency plus core time at both ends.
+  // Returns the time of a message from call to arrival: latency plus core time at both ends.
   double host_us() const { return machine.host.us + 2 * machine.core_us; }
   double rail_us() const { return machine.rail.us + 2 * (machine.core_us + machine.rail_core_us); }
 };

@@ -31,7 +31,7 @@ class PooledMemory {
   ~PooledMemory();
   PooledMemory(PooledMemory&& other) noexcept;
   PooledMemory& operator=(PooledMemory&& other) noexcept;
-  // Whether the pool contains a block for `bytes` now; another thread may take it.
+  // Returns whether the pool contains a block for `bytes` now; another thread may take it.
   static bool pooled(int gpu, std::size_t bytes) noexcept;
   std::byte* get() const;
   std::size_t size() const;

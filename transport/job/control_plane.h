@@ -86,7 +86,7 @@ class Plane {
   void set_failure(const Status& failure) WEFT_REQUIRES(mutex_);
   // Records a failure on which rank 0 has decided, or the loss of rank 0.
   void hear(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_);
-  // Whether rank 0 has decided on a failure of this scope, or of scope kAll.
+  // Returns whether rank 0 has decided on a failure of this scope, or of scope kAll.
   bool decided(const Scope& scope) const WEFT_REQUIRES(mutex_);
   bool blamed(Rank rank) const WEFT_REQUIRES(mutex_) { return blamed(rank, {}); }
   bool taken_for_dead(Rank rank) const WEFT_REQUIRES(mutex_) {

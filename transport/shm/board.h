@@ -20,7 +20,7 @@ namespace weft::shm {
 // with each use of the part.
 class BoardParts {
  public:
-  // Whether a rank can have offered this id; true for 0 (no part).
+  // Returns whether a rank can have offered this id; true for 0 (no part).
   static bool exists(std::uint64_t part) {
     return static_cast<std::uint32_t>(part) < kFixedBoards + kBoards;
   }

@@ -66,8 +66,9 @@ struct alignas(kLine) Cell {
 };
 static_assert(sizeof(Cell) == kLine);
 inline std::uint32_t passed_over(std::uint32_t cell) { return (cell + 1) ^ (1u << 31); }
-// Whether the sender passed cell number `cell` over, given the cell's `seq`: passed_over(cell), or
-// the value of any later lap, since the sender does not overwrite a message that was not read.
+// Returns whether the sender passed cell number `cell` over, given the cell's `seq`:
+// passed_over(cell), or the value of any later lap, since the sender does not overwrite a message
+// that was not read.
 inline bool was_passed_over(std::uint32_t seq, std::uint32_t cell) {
   const std::uint32_t laps_ahead = (seq - (cell + 1)) << 1;  // without the bit of passed_over()
   return laps_ahead == 0 ? seq != cell + 1 : laps_ahead < 1u << 31;

@@ -177,8 +177,8 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   void receive(Peer& p, const Transfer& t) noexcept;
   const std::byte* mapped_bytes(Peer& p, const Message& m) noexcept;
   const std::byte* bytes_of(Peer& p, const Message& m, std::uint32_t cell) noexcept;
-  // Whether the sender cancelled the message. Check after reading the sender's own memory; discard
-  // the bytes if true.
+  // Returns whether the sender cancelled the message. Check after reading the sender's own memory;
+  // discard the bytes if true.
   bool revoked(Peer& p, const Cell& cell) noexcept;
   bool read_memory(Peer& p, const Message& m, void* to) noexcept;
   // Copies the message's bytes; fails if the sender cancelled it.

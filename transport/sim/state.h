@@ -182,7 +182,7 @@ struct SimFabric::State {
   bool broken(Rank a, Rank b) const;  // no message can pass at this time
   Code known(Rank a, Rank b) const;   // the error that is detected so far
 
-  // Whether a message passes uplinks; uplink() returns the uplink of the rank's leaf.
+  // Returns whether a message passes uplinks; uplink() returns the uplink of the rank's leaf.
   bool changes_leaf(Rank a, Rank b) const {
     return !opt.leaf_of_host.empty() && leaf(a) != leaf(b);
   }

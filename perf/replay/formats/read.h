@@ -32,7 +32,7 @@ JobTrace read_job(const std::vector<std::string>& paths, const ReadOptions& opti
 // Reads files that open_trace() or unpack_trace() returned.
 JobTrace read_files(std::vector<TraceFile> files, const ReadOptions& options = {});
 
-// Whether weft was built with the libraries for these formats.
+// Returns whether weft was built with the libraries for these formats.
 bool reads_packed_files();
 bool reads_chakra_traces();
 

@@ -66,13 +66,14 @@ std::optional<Certainty> certainty_from(std::string_view word);
 
 enum class Verdict { kOk = 0, kWarn = 1, kCritical = 2, kUnknown = 3, kTester = 4 };  // exit codes
 
-// The most severe of: critical (kFail or worse), tester (kFail or worse at a kTester place: the
-// tester itself prevented judgment), warn, unknown, ok. kInfo findings do not count, and unknown
-// ones count as kUnknown: UNKNOWN never hides a worse verdict.
+// Returns the most severe of: critical (kFail or worse), tester (kFail or worse at a kTester place:
+// the tester itself prevented judgment), warn, unknown, ok. kInfo findings do not count, and
+// unknown ones count as kUnknown: UNKNOWN never hides a worse verdict.
 Verdict verdict_of(const std::vector<Finding>& findings);
 
-// The fraction of its rate that a link retains with this finding; 1: no known loss. A loss of p per
-// packet costs as much as with go-back-N and a window of 122 packets (400 Gb/s, 10 us, 4 KiB).
+// Returns the fraction of its rate that a link retains with this finding; 1: no known loss. A loss
+// of p per packet costs as much as with go-back-N and a window of 122 packets (400 Gb/s, 10 us, 4
+// KiB).
 double share_left(const Finding& finding);
 
 nlohmann::ordered_json to_json(const Finding& finding);

@@ -76,9 +76,9 @@ void sort_heaviest_first(std::vector<Finding>& findings);
 // Runs all checks except those that the policy skips.
 Judgement judge(const Observed& observed);
 
-// All rows as a table of at most 100 columns: id, kind, severity, healthy value, source.
+// Returns all rows as a table of at most 100 columns: id, kind, severity, healthy value, source.
 std::string list_text();
-// All rows as a document of the schema weft.checks/1.
+// Returns all rows as a document of the schema weft.checks/1.
 std::string list_json();
 
 }  // namespace weft::fabric

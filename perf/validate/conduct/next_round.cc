@@ -155,7 +155,7 @@ std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Sampl
   return {};
 }
 
-// Whether flows of healthy places are often slow on some rail.
+// Returns whether flows of healthy places are often slow on some rail.
 bool often_slow(const std::vector<FleetHost>& hosts, const Samples& samples,
                 const Thresholds& thresholds) {
   return std::ranges::any_of(rate_observations(hosts, samples, thresholds).chances,

@@ -21,7 +21,7 @@ using Attributes = std::span<const std::byte>;
 // attribute that is truncated.
 void for_each_attribute(Attributes attributes, const std::function<void(int, Attributes)>& take);
 
-// The first bytes of a payload as a number or struct; nullopt if the payload is shorter.
+// Returns the first bytes of a payload as a number or struct; nullopt if the payload is shorter.
 template <typename T>
 std::optional<T> value_in(Attributes payload) {
   if (payload.size() < sizeof(T)) return std::nullopt;

@@ -83,7 +83,7 @@ struct Group {
   std::vector<int> observations;  // indices of flows across the group's border
   int score = 0;                  // bad flows that it explains minus other bad flows; 0: no group
 };
-// The group that explains most, over all rails. looks[i] is the state of observations[i].
+// Returns the group that explains most, over all rails. looks[i] is the state of observations[i].
 Group find_group(const Shape& shape, std::span<const Observation> observations,
                  const std::vector<Look>& looks, bool directed);
 

@@ -20,7 +20,7 @@ inline constexpr double kApart_s = 0.7;
 class Company {
  public:
   explicit Company(const Samples& samples);
-  // Whether no other flow of its round uses its rails.
+  // Returns whether no other flow of its round uses its rails.
   bool alone(const FlowSample& sample) const;
 
  private:
@@ -39,14 +39,14 @@ inline constexpr double kLeastChance = 0.005;
 std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
                                const std::vector<Observation>& observations, double bad_level);
 
-// Slow flows at full speed, on rails with collisions, that may have collided.
+// Returns slow flows at full speed, on rails with collisions, that may have collided.
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds);
 // Drops losses of met_others() flows: collisions lose packets by design.
 void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
               const Thresholds& thresholds, std::vector<Observation>& losses);
 
-// The probability that a healthy place has all of these bad samples: (time, probability).
+// Returns the probability that a healthy place has all of these bad samples: (time, probability).
 double chance_of_all(std::vector<std::pair<double, double>> looks);
 
 }  // namespace weft::fabric

@@ -49,7 +49,7 @@ struct WayLooks {
 };
 using LooksByWay = std::map<std::tuple<Port, Port, int>, WayLooks>;
 
-// Ends (true: sends) with losses in most flows: the end is at fault, not one link of many.
+// Returns ends (true: sends) with losses in most flows: the end is at fault, not one link of many.
 std::set<std::pair<Port, bool>> lossy_ends(const Samples& samples, double lossy) {
   std::map<std::pair<Port, bool>, std::pair<std::set<int>, std::set<int>>> labels;  // lossy, all
   for (const FlowSample& sample : samples.flows) {
@@ -127,8 +127,9 @@ Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const
   return cause;
 }
 
-// The smallest place that all these ways cross: a path, an end, or the side with fewer ends, whose
-// switch has a bad link to the other side. If neither side is clearly smaller: all paths.
+// Returns the smallest place that all these ways cross: a path, an end, or the side with fewer
+// ends, whose switch has a bad link to the other side. If neither side is clearly smaller: all
+// paths.
 std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& graded,
                              const std::vector<Way>& ways) {
   if (ways.empty()) return {};
@@ -156,12 +157,12 @@ std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& 
   return causes;
 }
 
-// Whether collisions do not explain the way: slow again, slow alone, or lossy.
+// Returns whether collisions do not explain the way: slow again, slow alone, or lossy.
 bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1 || way.lossy; }
 
 using Identity = std::tuple<Port, Port, int>;
 
-// Samples of each labeled flow, in order; true: bad. The first classifies the flow.
+// Returns samples of each labeled flow, in order; true: bad. The first classifies the flow.
 std::map<Identity, std::vector<bool>> by_identity(const Intermittent& place) {
   std::map<Identity, std::vector<bool>> flows;
   for (const auto& [flow, bad] : place.flows)

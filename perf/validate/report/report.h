@@ -62,15 +62,15 @@ struct TextOptions {
   bool verbose = false, colour = false;
   int columns = 100;  // at least 40
 };
-// One screen of at most 40 lines: verdict, ordered causes, and the coverage.
+// Returns one screen of at most 40 lines: verdict, ordered causes, and the coverage.
 std::string to_text(const Report& report, const TextOptions& options);
 // Numbers have five digits; unmeasured values are null. `samples`: includes all flows and causes.
 nlohmann::ordered_json to_json(const Report& report, bool samples = false);
 std::string to_html(const Report& report);        // self-contained, offline, light and dark
 std::string to_prometheus(const Report& report);  // textfile collector; absent values omitted
 
-// The file of --json: to_json() with one line per finding, port, host and flow. Invalid UTF-8 is
-// replaced.
+// Returns the file of --json: to_json() with one line per finding, port, host and flow. Invalid
+// UTF-8 is replaced.
 std::string json_text(const Report& report, bool samples = false);
 
 // Reads an earlier run's verdict, findings, plan, policy, hosts and ports. Accepts weft.validate/3
@@ -80,7 +80,7 @@ Report report_from_json(const nlohmann::ordered_json& json);
 // Reads a file of --json. Throws Error naming the file and the problem.
 Report read_report(const std::string& path);
 
-// One line for people: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
+// Returns one line for people: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
 std::string in_words(const Finding& finding);
 
 }  // namespace weft::fabric
