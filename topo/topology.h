@@ -31,9 +31,10 @@ struct Nic {
   bool closed = false;   // a verbs device that this process cannot open
   bool link = false;     // the link is physically up, even if the port is not active
   std::string kind;      // the port's hardware: link layer, card, lanes
-  double pcie_gbps = 0;  // bandwidth of its slot, 0 if unknown
+  double pcie_gbps = 0;  // bandwidth of the device's slot, 0 if unknown
   std::string cable;     // equal for devices that share a cable
-  int removed = 0;       // 0: a NIC or an interface on it; 1: a virtual cable; 2: a bridge of these
+  // 0: a NIC or an upper interface of a NIC; 1: a virtual cable; 2: a bridge of virtual cables
+  int removed = 0;
 };
 
 // A rank's description of itself, sent to the other ranks during the bootstrap.

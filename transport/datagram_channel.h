@@ -1,5 +1,6 @@
-// Datagrams between ranks along a rail, beside its transport. With them Rails (rails/rails.h) asks
-// whether a rail is alive, and the two ends of a pair agree on what to do when the rail is dead.
+// Datagrams between ranks along a rail, beside its transport. Rails (rails/rails.h) uses these
+// datagrams to ask whether a rail is alive, and the two ends of a pair agree by datagrams on what
+// to do when the rail is dead.
 //
 // A datagram may be lost, late, repeated or out of order, but its bytes and its sender are genuine.
 // No call waits. One thread uses the channel at a time.

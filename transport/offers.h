@@ -26,9 +26,9 @@ class Board {
                        const Head& head) noexcept = 0;
   // Returns the member's message of the round, nullptr if it is not published yet.
   virtual const void* read(int member, std::uint32_t round) const noexcept = 0;
-  // Stores the address of every member's message in `from`; all must be published. Returns the
-  // first member whose head has a sign other than `sign`, -1 when all agree. Skips this rank's own
-  // message, whose cache line may have moved to other members' caches.
+  // Stores the address of every member's message in `from`; all messages must be published. Returns
+  // the first member whose head has a sign other than `sign`, -1 if all signs agree. Skips this
+  // rank's own message, whose cache line may have moved to other members' caches.
   virtual int collect(std::uint32_t round, std::uint64_t sign,
                       const void** from) const noexcept = 0;
   // Returns the head of a published message.
@@ -81,7 +81,7 @@ class Staging {
  public:
   // Returns nullptr if the transport has no such memory now.
   virtual void* stage(std::size_t bytes) noexcept = 0;
-  // Ends the loan of stage(); posted sends stay valid.
+  // Ends the loan of stage(); posted sends of the memory stay valid.
   virtual void unstage(void* staged) noexcept = 0;
   // True if peers read these bytes without a copy by this rank, so that staging is unnecessary.
   virtual bool mapped(const void* data, std::size_t bytes) const noexcept = 0;

@@ -19,7 +19,8 @@ namespace weft {
 // A description sent with a message, to check that both ends mean the same message
 // (Transfer::head). Transports compare `sign` and do not interpret the rest.
 struct Head {
-  std::uint64_t sign = 0;       // equal at both ends of a matching message; 0: only `crc` counts
+  // Equal at both ends of a matching message; 0: the head has only `crc`.
+  std::uint64_t sign = 0;
   std::uint64_t about[4] = {};  // detail for the error text when two signs differ
   std::uint32_t crc = 0;        // crc32c of the bytes, if the sender computed it
   std::uint32_t zero = 0;
@@ -46,16 +47,17 @@ struct Transfer {
   Kind kind = Kind::kSend;
   bool buffered = false;   // kSend: the send completes even if the peer never releases its view;
                            // the transport copies `data` where it would have lent it
-  bool streaming = false;  // the destination is not read soon: non-temporal stores may pay
+  bool streaming = false;  // the destination is not read soon: non-temporal stores may be faster
   // If caps().checks. summed, kSend: `crc` already is the crc32c of the bytes. by_reader, kView:
   // the caller computes the crc32c of the bytes it reads and calls Views::verify().
   bool summed = false, by_reader = false;
   // At both ends `data` is GPU memory for which DeviceMemory::reaches_gpu() is true: no CPU may
   // access it.
   bool on_device = false;
-  bool repeat : 1 = false;    // the message was sent before and arrived changed
-                              // (integrity/checked.h)
-  bool standing : 1 = false;  // kRecv: of a layer's own, posted ahead of need: nobody waits for it
+  bool repeat : 1 = false;  // the message was sent before and arrived changed
+                            // (integrity/checked.h)
+  // kRecv: a layer posted this receive in advance for itself; no caller waits for it
+  bool standing : 1 = false;
   // At both ends: the caller has divided its bytes between rails, so the message stays on its rail
   // while that works (rails/rails.h).
   bool own_rail : 1 = false;
@@ -66,19 +68,19 @@ struct Transfer {
   void* data = nullptr;   // null for kView, and always null if caps().phantom
   std::size_t bytes = 0;  // 0 is a message like any other
   std::uint64_t id = 0;   // returned in the Completion; unique among unfinished transfers
-  // The head that the sender sends and the receiver expects; null at both ends or at none. It must
-  // not change until the transfer is over. If the signs differ the receive ends with kMismatch,
-  // regardless of the sizes; disputed() returns the sender's head. ucx sends a long message without
-  // it, unless `sums`.
+  // The head that the sender sends and the receiver expects; null at both ends or at neither end.
+  // It must not change until the transfer is over. If the signs differ the receive ends with
+  // kMismatch, regardless of the sizes; disputed() returns the sender's head. ucx sends a long
+  // message without its head, unless `sums`.
   const Head* head = nullptr;
   // Null, or the buffer that contains `data`; a decorator that copies `data` may pass on data
-  // outside of it. It must not change until the transfer is over.
+  // outside of the buffer. It must not change until the transfer is over.
   const UserBuffer* buffer = nullptr;
 };
 
 struct Completion {
   std::uint64_t id = 0;
-  Code code = Code::kOk;       // not kOk: the transfer failed, and cause(peer) tells why
+  Code code = Code::kOk;       // not kOk: the transfer failed; cause(peer) has the reason
   std::int8_t rail = -1;       // the rail that carried the message, if there are several
   std::uint32_t crc = 0;       // receive: Head::crc of the message; 0: it has no head
   const void* view = nullptr;  // kView: the bytes
@@ -89,9 +91,9 @@ struct Caps {
   std::string name;                 // "shm", "tcp", "ucx", "verbs", "sim"
   bool phantom = false;             // simulated, carries no bytes: data and views are null
   std::size_t inline_bytes = 0;     // messages up to this size are sent in their descriptor
-  std::size_t max_view = SIZE_MAX;  // largest message a kView can take
+  std::size_t max_view = SIZE_MAX;  // largest message that a kView can receive
   int tag_bits = 64;                // usable bits of Transfer::tag
-  bool cuda = false;                // takes device pointers
+  bool cuda = false;                // accepts device pointers
   bool checks = false;              // checks messages end to end: see integrity/checked.h
 };
 

@@ -10,7 +10,7 @@ namespace weft {
 class Histogram {
  public:
   Histogram();
-  void add(std::int64_t ns) noexcept;  // negative values count as 0
+  void add(std::int64_t ns) noexcept;  // a negative value is added as 0
 
   std::uint64_t count() const { return count_; }
   // Returns the exact extremes of all added times; 0 if none.

@@ -1,4 +1,4 @@
-// Chooses the transport of the rails and makes this rank's end of it.
+// Chooses the transport of the rails and makes this rank's end of that transport.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@ namespace weft {
 // Returns the transport that `auto` takes between hosts, from the topology only, so that all ranks
 // decide alike: "verbs" if every rail of every rank is an RDMA device with reliable connections, up
 // or not (the set-up of verbs reports a port that is down), "ucx" if all are RDMA devices without
-// (EFA), else "tcp"; also "tcp" if any rank cannot open a device of its host (Place::no_rdma) or
-// lacks the library (Place::no_verbs, no_ucx).
+// reliable connections (EFA), else "tcp"; also "tcp" if any rank cannot open a device of its host
+// (Place::no_rdma) or lacks the library (Place::no_verbs, no_ucx).
 std::string transport_between_hosts(const Topology& topology);
 // Returns why RDMA is not used although a host has devices, and the remedy: a rank that cannot open
 // a device, or has no library for it. Empty if RDMA is used, or no host has a device.
 std::string why_no_rdma(const Topology& topology);
 
 // Loads the libraries that the rails and the requested transport ("auto", "verbs" ...) need, and
-// notes in `place` those that are missing.
+// notes in `place` the libraries that are missing.
 void note_libraries(Place& place, const std::string& asked);
 // If the library of the requested transport is missing, throws Error on every rank, with the first
 // such rank and the remedy.

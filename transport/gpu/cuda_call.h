@@ -69,8 +69,8 @@ Fn driver_function(const char* name, unsigned version) {
 // lazily loaded kernel, even of another library, waits for streams that wait for weft and holds a
 // lock that weft's kernels need. Streams that share a connection wait for each other.
 void prepare_environment();
-// Logs if kernels are still loaded lazily, because CUDA had started before, or because the user set
-// it.
+// Logs if kernels are still loaded lazily, because CUDA had started before, or because the user
+// requested lazy loading.
 void tell_of_lazy_loading();
 
 }  // namespace weft::cuda

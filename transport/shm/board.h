@@ -38,7 +38,8 @@ class BoardParts {
   friend class ShmBoard;
   struct Retired {
     std::uint32_t number;
-    std::vector<std::pair<const std::atomic<std::uint64_t>*, std::uint64_t>> uses;  // still open
+    // Members that may still use the part.
+    std::vector<std::pair<const std::atomic<std::uint64_t>*, std::uint64_t>> uses;
   };
   void retire(Retired retired) noexcept { retired_.push_back(std::move(retired)); }
 

@@ -40,7 +40,7 @@ struct Flows {
 };
 using FlowsByPort = std::map<std::pair<Port, bool>, Flows>;  // true: the port sends
 
-// `by_own`: count as silent only flows for which the port's own host lacked cores.
+// `by_own`: a flow is silent only if the port's own host lacked cores.
 FlowsByPort rate_flows(const Observed& observed, bool by_own) {
   const Graded graded = rates_of(observed);
   const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());

@@ -30,7 +30,7 @@ void drop_consequences(const std::vector<FleetHost>& hosts, const Samples& sampl
 // are slow in rounds with a flow to the receiver, and fast in other rounds.
 struct Spread {
   Port receiver;
-  std::vector<bool> rounds;  // by round: whether there is a flow to the receiver
+  std::vector<bool> rounds;  // by round: whether the round has a flow to the receiver
   bool may_slow(const FlowSample& sample) const {
     return sample.flow.to != receiver && sample.flow.from != receiver &&
            rounds[static_cast<std::size_t>(sample.round)];

@@ -2,7 +2,7 @@
 //
 // Model: log(rate of i -> j) = rail + min(transmit(i), path(i, j), receive(j)), fitted by robust
 // medians (first the baseline of each rail, then the worst places in turn; see attribution.h),
-// separately by direction and rail; latency likewise, losses by counts.
+// separately by direction and rail; latencies likewise, losses by event counts.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,5 @@
-// Estimates the baseline of graded observations and the noise of healthy ones.
+// Estimates the baseline of continuous observations (rates, latencies) and the noise of healthy
+// flows.
 #include "perf/validate/locate/noise.h"
 
 #include <algorithm>

@@ -25,31 +25,34 @@ bool starved(const FlowSample& sample);
 // Returns a lower bound on the share of time in which no end waited for a core.
 double share_without_waits(const FlowSample& sample);
 // Returns whether an end's waits for a core slowed the stream: the sender's socket was empty, or
-// the receiver's buffer full. False if buffers hid the waits. If the transport does not report
-// this, any starved end counts.
+// the receiver's buffer full. False if buffers hid the waits. If the transport does not report the
+// state of buffers, true if an end is starved.
 bool held_up(const FlowSample& sample);
 
 Shape shape_of(const std::vector<FleetHost>& hosts);
 
-// Graded observations, as the log of how much worse a flow is than the baseline.
+// Continuous observations (rates, latencies): the log of how much worse a flow is than the
+// baseline.
 struct Graded {
   std::vector<Observation> observations;
   double sigma = 0;
-  double baseline_error = 0;     // error on the rail with the fewest flows
-  std::vector<double> baseline;  // by rail: log of a healthy flow's value; 0: no flows
+  // Standard deviation of the baseline of the rail with the fewest flows.
+  double baseline_error = 0;
+  std::vector<double> baseline;  // log of a healthy flow's value, by rail; 0: no flows
   std::vector<int> flows;        // by rail
   double unit = 1;               // Gb/s of a healthy flow, for rates without a declared rate
-  std::vector<Chance> chances;   // of rates, by rail: how often flows of healthy places are bad
-  std::vector<const FlowSample*> silent;  // flows whose rates waits for a core hid
+  std::vector<Chance> chances;   // for rates, by rail: how often flows of healthy places are bad
+  std::vector<const FlowSample*> silent;  // flows whose rates were hidden by waits for a core
 };
 
 // Returns rates as log(expected / rate). Stalled flows are left out (see stood_still()). For a flow
-// with a starved end, uses its better windows, which no wait shortened. A held_up() flow counts if
-// it is fast anyway, or with its rate without waits if that is slow, too; other held_up() flows are
-// `silent`.
+// with a starved end, uses its better windows, which no wait shortened. A held_up() flow is used if
+// it is fast anyway; if its rate without waits is slow, too, that rate is used; other held_up()
+// flows are `silent`.
 Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& samples,
                          const Thresholds& thresholds, const Ignored& ignored = none_ignored);
-// Returns the Gb/s expected of a flow: the slower port's declared rate; of undeclared ports `unit`.
+// Returns the Gb/s expected of a flow: the slower port's declared rate; for undeclared ports,
+// `unit`.
 double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, double unit);
 
 // Returns whether most ping-pongs had an end that waited for a core. Waits only lengthen pings, so
@@ -68,7 +71,7 @@ bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow);
 std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
                                            const Samples& samples, bool loaded,
                                            const Ignored& ignored = none_ignored);
-bool sends_datagrams(Probe probe);  // over plain interfaces
+bool sends_datagrams(Probe probe);  // by probes over plain interfaces
 // Returns ports, by direction (true: sends), that pass streams but no datagrams: a filter, not a
 // fault of the link.
 std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples,
@@ -76,7 +79,7 @@ std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples,
 // Returns the losses per packet in a healthy fabric.
 double background_loss(const Thresholds& thresholds);
 // Returns whether a quarter of the flows at full speed lose no packets, on at least one rail: then
-// full speed alone causes no losses, and losses of such flows count like losses of paced flows.
+// full speed alone causes no losses, and losses of such flows are used like losses of paced flows.
 bool clean_at_full_speed(const Shape& shape, const std::vector<Observation>& full,
                          const Thresholds& thresholds);
 // Returns flows through which nothing arrived, not even small packets.

@@ -13,7 +13,8 @@
 
 namespace weft::fabric {
 
-inline constexpr double kFalseAlarm = 1e-3;  // per judgment, over all places
+// Probability of a false alarm per judgment, over all places.
+inline constexpr double kFalseAlarm = 1e-3;
 // attribute() runs again each time more flows arrive; a place may end with up to four times its
 // initial number of flows. Multiplying the number of places by this factor corrects for the
 // repeated tests; simulations of healthy fleets confirm it (docs/statistics.md).
@@ -42,7 +43,7 @@ double least_level(const Shape& shape, std::size_t observations, std::size_t flo
 double least_share(const Shape& shape, std::size_t observations, double trials, const Scale& scale);
 
 // Returns the smallest fraction of the time for which a fault must be present to be named with the
-// policy's confidence, for the end with the fewest samples; 1: none suffices.
+// policy's confidence, for the end with the fewest samples; 1: no fraction suffices.
 double smallest_share(const std::vector<FleetHost>& hosts, const Samples& samples,
                       const Thresholds& thresholds);
 

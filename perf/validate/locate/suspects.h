@@ -20,7 +20,7 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
 
 // Returns directions of ports with losses too few for a cause, but too many to rule out five times
 // fail_loss; as causes to test, highest loss first. `clean`: full speed alone loses no packets, so
-// its flows count.
+// flows at full speed are used, too.
 std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const Samples& samples,
                                     const std::vector<Cause>& causes, bool clean,
                                     const Thresholds& thresholds);
@@ -29,8 +29,8 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
 // 0 if waits for a core hid most rates.
 double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& samples,
                          const Thresholds& thresholds);
-// Returns the largest smallest_rate_cut() at which rates without a cause count as healthy: slightly
-// more than a warning, because there is always noise.
+// Returns the largest smallest_rate_cut() at which rates without a cause are treated as healthy:
+// slightly more than a warning, because there is always noise.
 double rate_cut_to_see(const Thresholds& thresholds);
 
 // Rounds with intended congestion: the normal rate of each port, and the rounds to repeat.
@@ -45,9 +45,9 @@ std::map<std::pair<Port, bool>, double> baseline_of_ports(const Samples& samples
 // A port that lost far more packets than others in each incast to it.
 struct OddIncast {
   Port target;
-  int round = 0, rounds = 0;  // first round, number of rounds
+  int round = 0, rounds = 0;  // the first round with the loss, and the number of such rounds
   double lost = 0, packets = 0;
-  double baseline = 0;  // losses per packet at the other targets
+  double baseline = 0;  // losses per packet at the other targets of incasts
 };
 // TCP loses packets in incasts by design, but at about the same rate on every port.
 std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence);

@@ -23,17 +23,17 @@ double loss_of_full_speed(const std::vector<FleetHost>& hosts, const Samples& sa
 // Returns the losses per packet above which a flow is lossy, beyond the losses at full speed.
 double lossy_share(double of_full_speed, const Thresholds& thresholds);
 
-// Relative to the best loopback rate, because cards and slots differ.
+// A loopback way is slow below this fraction of the best loopback rate; cards and slots differ.
 inline constexpr double kLeastLoopback = 0.6;
 
 // A way with only slow or lossy samples.
 struct Way {
   Probe probe = Probe::kRate;
-  Flow flow;            // its ends and its label
-  double level = 0;     // log of how much slower than the baseline, in the best sample
+  Flow flow;            // ends and label of the way
+  double level = 0;     // log(baseline / rate) in the best sample
   int all = 0;          // samples
   int alone = 0;        // samples without another flow on its rails
-  double last_s = 0;    // start of the last sample
+  double last_s = 0;    // start time of the last sample
   double lost = 0;      // losses per packet
   bool lossy = false;   // loses packets in every sample
   bool sure = false;    // certain: no healthy way has these samples
