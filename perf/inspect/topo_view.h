@@ -12,11 +12,11 @@ namespace weft {
 
 struct View {
   HostDescription host;
-  std::optional<Place> place;  // none for a recorded tree
+  std::optional<Place> place;  // no value for a recorded tree
   std::string tree;            // the path of the recorded tree, or empty
   std::vector<Nic> rails;
   std::vector<Nic> others;              // NICs that are not rails, with the reason
-  std::vector<LibraryState> libraries;  // on this host
+  std::vector<LibraryState> libraries;  // availability of optional libraries on this host
   int ppn = 1;
   // Per local rank: its rail, the NUMA node of its GPU or -1, the index of its GPU or -1.
   std::vector<int> rail_of, node_of, gpu_of;

@@ -29,15 +29,15 @@ struct PairProgress {
 struct PairRole {
   std::size_t bytes = 0;
   bool latency = false;
-  bool sends = false;     // this end starts messages (in a latency test: goes first)
+  bool sends = false;     // this end starts messages (in a latency test: sends the first message)
   bool receives = false;  // the other end starts messages
 };
 
 // The settings that a link uses, which may be lower than the options request.
 struct PairUse {
   int depth = 0;          // outstanding messages per queue pair
-  int inline_bytes = -1;  // -1: not a setting of this link; likewise below
-  int moderation = -1;    // for the prepared size
+  int inline_bytes = -1;  // -1: the link has no such setting; likewise `moderation`
+  int moderation = -1;    // messages per completion for the prepared size
 };
 
 class PairLink {
@@ -45,7 +45,7 @@ class PairLink {
   virtual ~PairLink() = default;
   virtual std::string offer() = 0;  // the argument of the other end's connect()
   virtual void connect(const std::string& theirs) = 0;
-  virtual std::string path() const = 0;  // for the report
+  virtual std::string path() const = 0;  // description of the path, for the report
   virtual PairUse use() const = 0;
 
   // Returns whether only the end that starts messages runs calls.
@@ -66,7 +66,7 @@ class PairLink {
     int port = 0;
   };
   virtual std::vector<Queue> queues() const { return {}; }
-  // Transport::moved_bytes().
+  // See Transport::moved_bytes().
   virtual std::optional<std::uint64_t> moved_bytes() const { return std::nullopt; }
 
   // Ping-pong: sends message `turn` = 1, 2, ... of this end.

@@ -1,5 +1,5 @@
 // The time of a trace's call that runs alone on a fabric: from the engine in virtual time or, for
-// large calls, from the cost model. The class depends only on nodes and groups of a trace.
+// large calls, from the cost model. This file depends only on nodes and groups of a trace.
 #pragma once
 
 #include <map>
@@ -59,7 +59,8 @@ class CallCosts {
   const JobTrace& trace_;
   const ReplayFabric fabric_;
   std::map<Kind, Cost> known_;
-  std::map<std::pair<int, Rank>, double> sharing_;  // by group and first rank of a list
+  // Results of sharing(), by group and first rank of a list.
+  std::map<std::pair<int, Rank>, double> sharing_;
   std::map<CallKey, std::string> limiting_;
   int by_model_ = 0;
 };

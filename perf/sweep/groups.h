@@ -12,9 +12,9 @@ namespace weft {
 
 struct Groups {
   std::string from;         // "NCCL_TESTS_SPLIT=MOD 8"; empty: one group of all ranks
-  std::vector<int> colors;  // by rank of the job; ranks of equal color form a group
+  std::vector<int> colors;  // color of each rank of the job; ranks of equal color form a group
 
-  std::vector<int> names() const;  // distinct colors, rank 0's first
+  std::vector<int> names() const;  // the distinct colors, first the color of rank 0
   std::vector<Rank> members(int color) const;
 };
 

@@ -52,7 +52,7 @@ class OptionTable : OptionAdder {
     const OptionTable& table;
     CLI::Option* option;
     std::string name, value;
-    // Requires the same value on all ranks, or the same `said` instead.
+    // Requires that `said` (by default the value) is equal on all ranks.
     const Row& agreed() const { return agreed(value); }
     const Row& agreed(const std::string& said) const {
       if (table.agreed_ != nullptr)

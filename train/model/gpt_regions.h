@@ -56,7 +56,7 @@ class RegionLayer : public Layer<T> {
   Index rows_of(const Batch& batch) const {
     return batch.rows > 0 ? batch.rows : batch.samples * shape_.positions;
   }
-  // Weights and gradient of the layer's parameter `at`.
+  // Return the weights and the gradient of the layer's parameter `at`.
   T* value(int at) { return list_[this->first + static_cast<Index>(at)].value; }
   T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }
 

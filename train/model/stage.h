@@ -47,11 +47,12 @@ struct Logical {
 template <class T>
 struct Parameter {
   Logical logical;
-  double deviation = 0;  // standard deviation of the initial values; 0: zeros, or `ones`
+  // Standard deviation of the initial values; 0: all zero or, with `ones`, all one.
+  double deviation = 0;
   bool ones = false;
-  bool decays = false;     // weight decay: matrices only
+  bool decays = false;     // true for matrices: weight decay applies
   bool tied_copy = false;  // a second copy of a tensor that another stage owns
-  bool early = false;      // gradient computed in backward_input(), not backward_weight()
+  bool early = false;      // backward_input(), not backward_weight(), computes the gradient
   std::size_t offset = 0;  // index in the stage's flat weights
   T* value = nullptr;      // logical.count() elements
   T* gradient = nullptr;

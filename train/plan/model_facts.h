@@ -24,7 +24,7 @@ struct AttentionParts {
 // and the shared ones. The first `dense_layers` blocks have a dense network.
 struct ExpertParts {
   int experts = 0, active = 0, shared = 0, width = 0, dense_layers = 0;
-  bool bias = false;  // one number per expert for load balancing (DeepSeek-V3)
+  bool bias = false;  // the router has one number per expert for load balancing (DeepSeek-V3)
 };
 
 // A decoder. Either like GPT-2 and GPT-3 (`ffn` 0), as in weft train: learned positions, biases,
@@ -38,8 +38,8 @@ struct ModelShape {
   AttentionParts attention = {};
   ExpertParts moe = {};
 
-  bool gpt() const { return ffn == 0; }  // weft train supports it
-  GptShape shape() const;                // for the trainer
+  bool gpt() const { return ffn == 0; }  // true: weft train supports the model
+  GptShape shape() const;                // the shape for the trainer
   std::int64_t h() const { return hidden; }
   // Size of q and k of a head; of v of a head; width of q, and of k and v together, of all heads.
   std::int64_t key_size() const;
@@ -53,7 +53,8 @@ struct ModelShape {
   std::int64_t attention_parameters() const;
   std::int64_t ffn_parameters() const;
   std::int64_t active_ffn_parameters() const;
-  std::int64_t expert_parameters() const { return 3 * h() * moe.width; }  // of one expert
+  // Parameters of one expert.
+  std::int64_t expert_parameters() const { return 3 * h() * moe.width; }
   int moe_layers() const { return moe.experts > 0 ? layers - moe.dense_layers : 0; }
   // Parameters of all blocks, without norms; of the model, with the final norm; of the model,
   // active per token.

@@ -141,7 +141,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   void meet_callers() noexcept;
   void choose_copies(std::string_view mode);
   void make_slots();
-  // Returns the index of this rank among the members; -1 if the rank is not on this machine.
+  // Returns the index of the rank among the members; -1 if the rank is not on this machine.
   int member(Rank rank) const noexcept {
     const auto r = static_cast<std::size_t>(rank);
     return rank < 0 || r >= member_of_.size() ? -1 : member_of_[r];
@@ -200,7 +200,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   SharedRegion arena_;
   std::optional<Readable> readable_;                        // while peers read this rank's memory
   const std::size_t unexpected_most_ = unexpected_limit();  // limit in bytes per peer
-  int me_ = 0;                                              // index among the members
+  int me_ = 0;                                              // index of this rank among the members
   std::vector<int> member_of_;  // by world rank, -1: not on this machine
   std::size_t unexpected_ = 0;  // number of unexpected messages of all peers
   std::vector<Peer> peers_;

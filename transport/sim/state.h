@@ -40,7 +40,7 @@ inline std::uint64_t sim_key(Rank a, Rank b) {
 // A FIFO server: a tx or rx port, the spine between two hosts, or a core.
 struct SimPort {
   double ps_per_byte = 0;
-  std::int64_t header_ps = 0;  // core or port time per message
+  std::int64_t header_ps = 0;  // fixed time per message
   std::int64_t free_ps = 0;    // time at which all messages so far are served
   std::int64_t busy_ps = 0;
   std::uint64_t bytes = 0;

@@ -18,7 +18,7 @@ namespace {
 constexpr double kStill_s = 0.06;    // a flow is stalled if it transfers little for this long
 constexpr double kNothing_s = 0.02;  // likewise, almost nothing: waits for a timer
 constexpr double kNothing = 0.05;    // of the best window
-// Of the expected rate; a flow with a lower rate is treated as dead.
+// Fraction of the expected rate below which a flow is treated as dead.
 constexpr double kLeastShare = 1e-3;
 constexpr double kReceiverSlow = 0.5;   // fraction of time without room in the receiver's buffer
 constexpr double kReceiverFull = 0.01;  // likewise; less does not affect the rate noticeably
