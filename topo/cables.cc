@@ -132,9 +132,9 @@ class Cables {
     if (nic.rate_gbps <= 0) nic.rate_gbps = below->rate_gbps;
   }
 
-  // Sets the cable of an RDMA device to its card port's cable, also for a virtual function. Sets
-  // the address to its interface's address or, if that interface has none, to the address of an
-  // interface on top.
+  // Sets the cable of an RDMA device to its card port's cable, also for a virtual function. If the
+  // device's interface has no address, takes the address of its master or of another interface on
+  // the same cable.
   void describe_device(Nic& nic) const {
     nic.cable = nic.pci.empty() ? nic.name : port_of_card(nic);
     const Nic* net = nic_of(nic.netdev);

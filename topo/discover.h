@@ -24,11 +24,11 @@ struct NumaNode {
 struct HostDescription {
   std::string hostname;
   std::string cpu_model;
-  int cores = 0;  // the cores this process may use
+  int cores = 0;  // number of cores that this process may use
   std::vector<NumaNode> numa;
   std::vector<Nic> nics;  // RDMA devices and plain interfaces, in PCI order
   std::vector<Gpu> gpus;
-  std::string sysfs = "/sys";  // the tree that was read
+  std::string sysfs = "/sys";  // the sysfs tree that was read
 };
 
 // Reads hwloc and the sysfs tree at `sysfs_root`. Never throws because of missing information:
@@ -42,12 +42,13 @@ struct PortChoice {
   std::vector<Nic> rails, others;
 };
 
-// All rails are ports of one kind (Nic::kind), whatever their state: the kind that is nearest to
-// most of the host's GPUs. Candidates are RDMA devices if one of a kind has a cable, otherwise
-// interfaces with an address, otherwise interfaces that are up, otherwise loopback. One cable is
-// one rail: a bond, VLAN, macvlan, bridge over a NIC or virtual function represents its NIC if it
-// has the address. Bridges and cables that lead to no other host, tunnels and VRFs are used only as
-// a last resort. docs/rails.md contains the rule and examples. Ignores WEFT_RAILS.
+// Chooses the rails. All rails are ports of one kind (Nic::kind), whatever their state: the kind
+// that is nearest to most of the host's GPUs. Candidates are RDMA devices if one of a kind has a
+// cable, otherwise interfaces with an address, otherwise interfaces that are up, otherwise
+// loopback. One cable is one rail: a bond, VLAN, macvlan, bridge over a NIC or virtual function
+// represents its NIC if that interface has the address. Bridges and cables that lead to no other
+// host, tunnels and VRFs are used only as a last resort. docs/rails.md contains the rule and
+// examples. Ignores WEFT_RAILS.
 PortChoice choose_ports(const HostDescription& host);
 
 // Returns the rails of this host: the devices of WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") if

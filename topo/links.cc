@@ -92,7 +92,7 @@ std::map<std::string, Link> live_links() {
   return links;
 }
 
-// Whether the interface is a tunnel (vxlan, wireguard, tun and similar), by its type in
+// Returns whether the interface is a tunnel (vxlan, wireguard, tun and similar), by its type in
 // linux/if_arp.h: ARPHRD_NONE, ipip, ip6tnl, sit, gre, ip6gre.
 bool is_tunnel(const std::string& folder) {
   constexpr std::array<std::int64_t, 6> kTypes = {65534, 768, 769, 776, 778, 823};

@@ -19,7 +19,7 @@ int pci_distance(const std::string& a, const std::string& b,
 void set_gpu(Place& place, const std::string& pci, const std::string& sysfs_root = "/sys");
 
 // Returns for each of a host's ranks the index of its GPU in `gpus`, or -1 if `gpus` is empty.
-// rails: the PCI address of each rank's rail, empty for a virtual one. The GPUs' numbers of ranks
+// rails: the PCI address of each rank's rail, empty for a virtual rail. The GPUs' numbers of ranks
 // differ by at most one; within this limit, the nearest pairs are matched first, and among equal
 // distances rank i with GPU i modulo the number of GPUs. The result is the same on all ranks that
 // see the same GPUs.

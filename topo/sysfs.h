@@ -29,7 +29,7 @@ std::vector<std::string> list(const std::string& directory);
 // Parses "0-3,8" as 0 1 2 3 8; skips malformed parts.
 std::vector<int> parse_cpulist(const std::string& text);
 
-// Whether the text has the form "0000:3b:00.0".
+// Returns whether the text has the form "0000:3b:00.0".
 bool is_pci_address(const std::string& text);
 
 // Returns the PCI function of a device directory or link, also through virtio; empty for a virtual
@@ -49,9 +49,9 @@ bool before(const Nic& a, const Nic& b);
 // The kernel's data of an interface. Indices count from 1; 0: none.
 struct Link {
   int index = 0;
-  int lower = 0;     // lower device, or the other end of a virtual cable
+  int lower = 0;     // index of the lower device, or of the other end of a virtual cable
   bool far = false;  // `lower` is an interface of another namespace
-  int master = 0;    // its bond, bridge or VRF
+  int master = 0;    // index of the interface's bond, bridge or VRF
   unsigned flags = 0;
   std::string kind;  // "vlan", "bond", "veth"; empty: hardware, or loopback
   std::string port;  // phys_port_name: "p0", "pf0vf3"
@@ -61,12 +61,11 @@ std::map<std::string, Link> links_of(const std::string& root, bool live);
 
 // --- parts of discover_host() ---
 
-// Sets each NIC's cable (Nic::cable), and the reason if it cannot be a rail next to others
-// (Nic::aside).
+// Sets each NIC's cable (Nic::cable) and, if the NIC is not a rail, the reason (Nic::aside).
 void find_cables(const std::string& root, bool live, std::vector<Nic>& nics);
 
-// With `live`, interfaces, state and addresses are from this process's network namespace (the
-// mounted tree may be of another namespace); otherwise from the tree.
+// Returns the host's NICs. With `live`, interfaces, state and addresses are from this process's
+// network namespace (the mounted tree may be of another namespace); otherwise from the tree.
 std::vector<Nic> discover_nics(const std::string& root, bool live);
 
 // Returns the reason if this process cannot open a verbs device; empty if it can. `dev` is /dev, or
@@ -74,8 +73,8 @@ std::vector<Nic> discover_nics(const std::string& root, bool live);
 std::string why_not_opened(const std::string& root, const std::string& dev,
                            const std::string& device);
 
-// The NVIDIA driver lists the GPUs that are visible to this process below `proc_root`; empty: no
-// list.
+// Returns the host's GPUs. The NVIDIA driver lists the GPUs that are visible to this process below
+// `proc_root`; empty: no such list.
 std::vector<Gpu> discover_gpus(const std::string& root, const std::string& proc_root);
 
 std::vector<NumaNode> discover_numa(const std::string& root);

@@ -136,7 +136,7 @@ void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>
       place.rails.push_back(hole(place, longest[place.rails.size()], &Nic::name));
 }
 
-// Whether every host can use a rail: its ports are up, and have addresses if most have one.
+// Returns whether every host can use a rail: its ports are up, and have addresses if most have one.
 bool usable(const std::vector<Place>& places, std::size_t rail, bool addresses) {
   std::size_t with = 0;
   for (const Place& place : places) with += place.rails[rail].address.empty() ? 0 : 1;

@@ -31,9 +31,10 @@ struct Nic {
   bool closed = false;   // a verbs device that this process cannot open
   bool link = false;     // the link is physically up, even if the port is not active
   std::string kind;      // the port's hardware: link layer, card, lanes
-  double pcie_gbps = 0;  // bandwidth of its slot, 0 if unknown
+  double pcie_gbps = 0;  // bandwidth of the device's slot, 0 if unknown
   std::string cable;     // equal for devices that share a cable
-  int removed = 0;       // 0: a NIC or an interface on it; 1: a virtual cable; 2: a bridge of these
+  // 0: a NIC or an upper interface of a NIC; 1: a virtual cable; 2: a bridge of virtual cables
+  int removed = 0;
 };
 
 // A rank's description of itself, sent to the other ranks during the bootstrap.
@@ -78,14 +79,15 @@ class Topology {
   std::vector<int> leaves() const;
   const std::string& host_name(int host) const { return places_[hosts_[host][0]].host; }
   const Place& place(Rank r) const { return places_[r]; }
-  // The user-visible number of place(r).rails[rail]: its index in PCI order, including holes.
-  // `rail` is below place(r).rails.size(), or 0.
+  // Returns the user-visible number of place(r).rails[rail]: its index in PCI order, including
+  // holes. `rail` is below place(r).rails.size(), or 0.
   int slot(int rail) const { return slots_.empty() ? 0 : slots_[rail]; }
   std::vector<Nic> rails_by_slot(Rank r) const;  // place(r).rails, indexed by slot()
   bool same_host(Rank a, Rank b) const { return host_[a] == host_[b]; }
-  // Whether both ranks run on one kernel, even in two containers, and compete for its cores.
+  // Returns whether both ranks run on one kernel, even in two containers, and compete for its
+  // cores.
   bool same_kernel(Rank a, Rank b) const;
-  // Whether every host has the same number of ranks.
+  // Returns whether every host has the same number of ranks.
   bool uniform() const;
 
  private:

@@ -17,13 +17,13 @@ struct StepReport {
   // Number of consecutive skipped steps, including this step, that a smaller loss scale cannot
   // prevent: the unscaled loss is inf or NaN, too, or loss scaling is off. The weights may be lost.
   int lost = 0;
-  double loss_scale = 1;                             // the scale of this step
+  double loss_scale = 1;                             // the loss scale of this step
   double tensor_seconds = 0, pipeline_seconds = 0;   // waits for tensor ranks, for stages
   double gradient_seconds = 0, exposed_seconds = 0;  // gradients in flight; waits for gradients
   // The rank with the longest time between its waits, and that time / the mean over all ranks.
   Rank straggler = 0;
   double straggler_ratio = 1;
-  std::vector<double> busy_seconds;  // of each rank, without its waits
+  std::vector<double> busy_seconds;  // time of each rank without its waits
   double bubble = 0;                 // share of time in which the ranks of this pipeline were idle
   std::uint64_t offloaded = 0;       // bytes written by offloads and read back
   AxisBytes sent;                    // bytes sent, except for loss and norm; needs count_bytes
@@ -47,9 +47,9 @@ class StepMeter {
       : read_(std::move(read)), sent_(std::move(sent)) {}
 
   void begin();
-  void pause();  // bytes are not counted until resume()
+  void pause();  // stops counting bytes until resume()
   void resume();
-  // Seconds since begin() in which the rank was not waiting.
+  // Returns the seconds since begin() in which the rank was not waiting.
   double busy_seconds() const;
   // Fills the report's seconds and bytes.
   void end(StepReport& report);
@@ -59,7 +59,8 @@ class StepMeter {
   std::function<AxisBytes()> sent_;
   double start_ = 0;
   StepCounts begin_;
-  AxisBytes counted_, since_;  // before the last pause(); at the last begin() or resume()
+  // Bytes before the last pause(); bytes at the last begin() or resume().
+  AxisBytes counted_, since_;
 };
 
 // Fills the report's straggler from the seconds of all ranks.

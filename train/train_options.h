@@ -24,8 +24,9 @@ struct TrainOptions {
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
-  std::string compress = "none";         // codec of gradients between replicas: none, int8, fp8
-  bool parameter_server = false;         // instead of the all-reduce of gradients
+  std::string compress = "none";  // codec of gradients between replicas: none, int8, fp8
+  // Use a parameter server instead of the all-reduce of gradients.
+  bool parameter_server = false;
   bool seed_style = false;               // GptParallel::seed_style
   std::string embed = "vocab-parallel";  // one of kEmbeds
   // Folder to which activations and optimizer state are offloaded, or "host": pinned host memory,
@@ -35,7 +36,7 @@ struct TrainOptions {
   double loss_scale = 0;  // initial scale of dynamic loss scaling; 0: no scaling
   std::uint64_t seed = 1;
   int straggler_us = 0;     // for tests: delay of the last rank in each step
-  bool count_bytes = true;  // fill StepReport::sent, which costs time with many ranks
+  bool count_bytes = true;  // fill StepReport::sent, which takes time with many ranks
 };
 
 // Calls visit(name, value) for every option that must be equal on all ranks, in the order of

@@ -67,8 +67,8 @@ class Trainer {
   std::unique_ptr<Mesh> mesh_;
   int micro_batches_;                                     // per replica and step
   std::vector<std::unique_ptr<GptStage<T>>> stages_;      // `chunks` model chunks
-  std::vector<std::unique_ptr<DataParallel<T>>> stores_;  // one per stage
-  std::vector<std::unique_ptr<SampleFeed<T>>> feeds_;     // one per first or last stage
+  std::vector<std::unique_ptr<DataParallel<T>>> stores_;  // one store per stage
+  std::vector<std::unique_ptr<SampleFeed<T>>> feeds_;     // one feed per first or last stage
   std::vector<BroughtSamples> brought_;
   struct Passes {  // the passes that run: text, first item, end of items
     const Text* text;

@@ -1,7 +1,7 @@
 // A transport that injects faults, for tests and demonstrations of integrity mode and diagnosis.
 //
 // WEFT_FAULT=flip:rank=3,nth=100 on all ranks changes one bit of the 100th message that rank 3
-// receives; with rail=1 only messages over rail 1 count.
+// receives; with rail=1 only messages over rail 1 are numbered.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct Fault {
   std::uint64_t nth = 1;       // the first affected message, counted from 1 in each transport
   std::uint64_t every = 0;     // the period of later hits, in messages; 0: no later hits
   std::uint64_t times = 1;     // consecutive affected messages each time
-  bool repeats = true;         // messages that integrity mode resends count, too
-  std::size_t min_bytes = 64;  // shorter messages are not counted
+  bool repeats = true;         // messages that integrity mode resends are numbered, too
+  std::size_t min_bytes = 64;  // shorter messages are not numbered
   std::uint64_t seed = 1;      // chooses the bits
   std::uint64_t polls = 1000;  // the delay of kDelay
 };
@@ -42,8 +42,8 @@ Fault fault_from(std::string_view text);
 void set_faults(std::string text);
 const std::string& faults();
 
-// Returns `inner` itself if the fault is for another rank, link or rail. rail: of `inner`; -1:
-// none.
+// Returns `inner` itself if the fault is for another rank, link or rail. rail: the rail of `inner`;
+// -1: none.
 std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner,
                                                  const Fault& fault, Rank me, int rail = -1);
 

@@ -81,7 +81,7 @@ class Staging {
  public:
   // Returns nullptr if the transport has no such memory now.
   virtual void* stage(std::size_t bytes) noexcept = 0;
-  // Ends the loan of stage(); posted sends stay valid.
+  // Ends the loan of stage(); posted sends of the memory stay valid.
   virtual void unstage(void* staged) noexcept = 0;
   // True if peers read these bytes without a copy by this rank, so that staging is unnecessary.
   virtual bool mapped(const void* data, std::size_t bytes) const noexcept = 0;

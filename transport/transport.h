@@ -19,7 +19,8 @@ namespace weft {
 // A description sent with a message, to check that both ends refer to the same message
 // (Transfer::head). Transports compare `sign` and do not interpret the rest.
 struct Head {
-  std::uint64_t sign = 0;       // equal at both ends of a matching message; 0: only `crc` counts
+  // Equal at both ends of a matching message; 0: the head has only `crc`.
+  std::uint64_t sign = 0;
   std::uint64_t about[4] = {};  // detail for the error text when two signs differ
   std::uint32_t crc = 0;        // crc32c of the bytes, if the sender computed it
   std::uint32_t zero = 0;
@@ -72,7 +73,7 @@ struct Transfer {
   // a head, unless `sums`.
   const Head* head = nullptr;
   // Null, or the buffer that contains `data`; a decorator that copies `data` may pass on data
-  // outside of it. It must not change until the transfer is over.
+  // outside of the buffer. It must not change until the transfer is over.
   const UserBuffer* buffer = nullptr;
 };
 
@@ -89,9 +90,9 @@ struct Caps {
   std::string name;                 // "shm", "tcp", "ucx", "verbs", "sim"
   bool phantom = false;             // simulated, carries no bytes: data and views are null
   std::size_t inline_bytes = 0;     // messages up to this size are sent in their descriptor
-  std::size_t max_view = SIZE_MAX;  // largest message a kView can take
+  std::size_t max_view = SIZE_MAX;  // largest message that a kView can receive
   int tag_bits = 64;                // usable bits of Transfer::tag
-  bool cuda = false;                // takes device pointers
+  bool cuda = false;                // accepts device pointers
   bool checks = false;              // checks messages end to end: see integrity/checked.h
 };
 

@@ -21,7 +21,7 @@ class Help : public CLI::Formatter {
     return wrapped(option->get_description(), kColumns - kNameColumns);
   }
 
-  // The type and the default; the description lists the allowed values.
+  // Returns the type and the default; the description lists the allowed values.
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     const std::string all = option->get_type_name();

@@ -42,7 +42,7 @@ int after_output(int exit_code) {
   return weft::kExitError;
 }
 
-// The version, and for each optional library its file or why it could not be loaded.
+// Returns the version, and for each optional library its file or why it could not be loaded.
 std::string version() {
   std::string text = "weft " WEFT_VERSION;
   for (const weft::LibraryState& l : weft::libraries())

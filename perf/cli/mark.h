@@ -5,8 +5,8 @@
 
 namespace weft {
 
-// CLI11 consumes a "--" that follows an option with an optional value, as the end of its values.
-// This function doubles the "--" in "--json -- PROGRAM", so that one "--" remains.
+// CLI11 consumes a "--" that follows an option with an optional value, as the end of the option's
+// values. This function doubles the "--" in "--json -- PROGRAM", so that one "--" remains.
 void keep_mark(std::vector<char*>& arguments);
 
 }  // namespace weft

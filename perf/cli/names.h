@@ -17,7 +17,8 @@ std::string collective_names();  // "all_reduce, all_gather, ..."
 std::string dtype_names();
 std::string redop_names();
 
-// These three throw Error naming the text and listing the allowed words.
+// The next three functions parse names. They throw Error naming the text and listing the allowed
+// words.
 Collective collective_named(std::string_view text);
 std::vector<DType> dtypes_named(std::string_view flag, std::string_view text);  // "all" too
 std::vector<RedOp> redops_named(std::string_view flag, std::string_view text);
@@ -28,7 +29,8 @@ void check_algorithm(Collective collective, std::string_view algorithm);
 void check_applies(Collective collective, std::string_view algorithm, const Shape& shape);
 
 Shape shape_of(const Topology& topology, Rank rank, Rank root);
-// Ranks are assigned to hosts in contiguous blocks of equal size (the first hosts have one more).
+// Returns the shape of a job. Ranks are assigned to hosts in contiguous blocks of equal size (the
+// first hosts may have one more rank).
 Shape shape_of(int ranks, int hosts, Rank rank, Rank root);
 
 }  // namespace weft

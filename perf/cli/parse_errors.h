@@ -20,12 +20,13 @@ std::string no_command(const CLI::App& command, const std::string& typed);
 // accept nan.
 void refuse_what_is_not_finite(CLI::App& app);
 
-// Throws Error if one of the options was given; `why`: why the run would ignore the option.
+// Throws Error if one of the options was given; `why`: the reason why the run would ignore the
+// option.
 void refuse_given(const CLI::App& command, std::initializer_list<const char*> options,
                   std::string_view why);
 
-// Prints "weft: warning: ..." for each, on one process of a launched job. With about_command_line,
-// ranks that this process starts do not repeat the warnings.
+// Prints "weft: warning: ..." for each warning, on one process of a launched job. With
+// about_command_line, ranks that this process starts do not repeat the warnings.
 void warn(const std::vector<std::string>& warnings, bool about_command_line = true);
 
 }  // namespace weft

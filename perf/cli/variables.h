@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// Every variable that weft, its library and its scripts read.
+// Returns every variable that weft, its library and its scripts read.
 std::span<const std::string> weft_variables();
 
 // Returns a warning for each variable in `environment` ("NAME=value", ended by a null pointer) that

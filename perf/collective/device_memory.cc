@@ -76,7 +76,7 @@ double device_bound_us(Collective c, int ranks, int n, double copy_us) {
 
 namespace {
 
-// An identity of each rank's GPU, equal for ranks that share a GPU. Collective.
+// Returns an identity of each rank's GPU, equal for ranks that share a GPU. Collective.
 std::vector<std::string> gpus_of_ranks(World& world) {
   return job_of(world).all_gather(world.topology().place(world.rank()).machine + " " +
                                   device()->identity(gpu_of_rank(world)));

@@ -69,7 +69,8 @@ class Exercise {
 
  private:
   void upload();
-  unsigned char* on_gpu(unsigned char* p) const;  // returns `p` if the case runs on the host
+  // Returns the GPU address of `p`; `p` itself if the case runs on the host.
+  unsigned char* on_gpu(unsigned char* p) const;
   bool has_input() const;
   Rank previous() const { return (comm_.rank() + comm_.size() - 1) % comm_.size(); }
   Communicator& comm_;
@@ -82,8 +83,9 @@ class Exercise {
 
 // The sequence of timed runs.
 struct Rhythm {
-  int runs = 1;          // timed together, back to back
-  bool barriers = true;  // a barrier before each such group; otherwise only before the first
+  int runs = 1;  // runs that are timed together, back to back
+  // true: a barrier before each group of `runs`; false: only before the first group.
+  bool barriers = true;
 };
 
 // Returns the microseconds of the runs, by rank; runs that are timed together are one entry, their

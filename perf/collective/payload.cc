@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-// The largest n such that all integers up to n are exact in the type.
+// Returns the largest n such that all integers up to n are exact in the type.
 std::int64_t exact_limit(DType type) {
   switch (type) {
     case DType::kFloat16:

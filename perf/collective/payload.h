@@ -18,11 +18,11 @@ inline constexpr unsigned char kPoison = 0xA5;
 
 struct Mismatch {
   std::uint64_t wrong = 0;  // elements
-  std::string first;        // "element 17 is 3, expected 5"; empty if none is wrong
+  std::string first;        // "element 17 is 3, expected 5"; empty if no element is wrong
 };
 
-// The data of one (type, operator, number of ranks). Element i of a rank is a small integer that
-// depends on the rank and on i modulo kPeriod, a prime, so that powers of two do not alias.
+// The test data for one type, operator and number of ranks. Element i of a rank is a small integer
+// that depends on the rank and on i modulo kPeriod, a prime, so that powers of two do not alias.
 class Payload {
  public:
   static constexpr std::size_t kPeriod = 65537;
@@ -31,7 +31,7 @@ class Payload {
   Payload(DType type, RedOp op, int nranks);
 
   double value(int rank, std::uint64_t index) const;
-  double reduced(std::uint64_t index) const;  // over all ranks
+  double reduced(std::uint64_t index) const;  // element `index` of the reduction over all ranks
 
   // Lets compare() and compare_reduced() accept errors up to this fraction of the largest magnitude
   // on any rank.

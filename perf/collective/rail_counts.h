@@ -22,7 +22,7 @@ struct RailCount {
 std::vector<RailCount> count_rails(World& world, const std::vector<CounterSnapshot>& before);
 
 // Returns [{"rail": 1, "host": "h2", "counters": {"net.tx_bytes": 123, ...}, "trouble": "..."},
-// ...]; "trouble" only if there is any.
+// ...]; "trouble" only if a port has signs of trouble.
 nlohmann::ordered_json to_json(const std::vector<RailCount>& counts);
 
 // Returns "rail 1 host h2: tcp.retransmits +12" for each port with signs of trouble.

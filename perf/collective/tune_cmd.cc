@@ -219,7 +219,7 @@ int Tune::run() {
   return kExitOk;
 }
 
-// The folder for the profile. Throws Error if the times could not be stored.
+// Returns the folder for the profile. Throws Error if the times could not be stored.
 std::string folder_of_profiles() {
   const std::string file = profile_path("");
   if (file.empty())

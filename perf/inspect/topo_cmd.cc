@@ -195,7 +195,7 @@ class TreeView {
   }
 
  private:
-  // NUMA nodes that the host does not list count as none.
+  // A NUMA node that the host does not list is treated as unknown.
   bool on(int node, int numa_node) const {
     const auto& numa = view_.host.numa;
     const bool listed = std::any_of(numa.begin(), numa.end(),

@@ -122,7 +122,8 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
                         {{"schema", "weft.trace/1"},
                          {"ranks", all.ranks},
                          {"clock_uncertain_us",
-                          all.unknown.empty() ? all.uncertain : -1.0}}}};  // -1: as in one trace
+                          // -1: unknown, as in the traces of single ranks
+                          all.unknown.empty() ? all.uncertain : -1.0}}}};
   errno = 0;
   std::ofstream file(to);
   file << merged.dump() << '\n';

@@ -20,12 +20,12 @@ struct LabPort {
 // A running lab, as its script describes it.
 struct LabFacts {
   int hosts = 0, rails = 0;
-  std::vector<std::string> rates;  // of each rail, in tc's format; empty if not shaped
+  std::vector<std::string> rates;  // rate of each rail, in tc's format; empty if not shaped
 };
 
-// Returns the Gb/s of a rate as tc writes it, "400mbit". Throws Error on anything else.
+// Returns the Gb/s of a rate in tc's format, such as "400mbit". Throws Error on any other text.
 double lab_gbps_of(const std::string& rate);
-std::vector<std::string> split_list(const std::string& list);  // at commas
+std::vector<std::string> split_list(const std::string& list);  // splits the list at commas
 
 // Parses the script's answers: words such as "hosts=4 rails=2 rates=400mbit,100mbit", and lines of
 // "h1 rail0 TX RX".
@@ -40,16 +40,17 @@ struct LabJob {
   bool summary = false;
   std::string counters_file;
 };
-void add_job_options(CLI::App& lab, LabJob& job);  // all but hosts, ranks and rails
+void add_job_options(CLI::App& lab, LabJob& job);  // adds all options except hosts, ranks and rails
 
 // Names and addresses of a lab's hosts, by index.
 struct LabHosts {
   std::string root;  // the address at which rank 0 listens
   std::function<std::string(int host)> name;
   std::function<std::string(int host, int rail)> rail;
-  std::function<std::vector<std::string>(int host)> enter;  // words before the command; may be {}
+  // Words that precede the command; may be {}.
+  std::function<std::vector<std::string>(int host)> enter;
 };
-// The ranks of the job. `rates`: of the rails, in tc's format; empty: unknown.
+// Returns the ranks of the job. `rates`: the rates of the rails, in tc's format; empty: unknown.
 std::vector<RankCommand> ranks_of(const LabJob& job, const std::vector<std::string>& rates,
                                   const LabHosts& hosts);
 // Runs the ranks, and returns their exit code. Writes the report (weft.lab/1) and the summary if

@@ -87,7 +87,7 @@ int exit_code_of(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// The next guarded signal, or 0 once the deadline has passed.
+// Returns the next guarded signal, or 0 once the deadline has passed.
 int next_signal(std::optional<Clock::time_point> deadline) {
   const sigset_t set = guarded_signals();
   for (;;) {

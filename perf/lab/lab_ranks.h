@@ -1,4 +1,4 @@
-// Starts the processes of a lab together, waits for them, and always ends them. The class does not
+// Starts the processes of a lab together, waits for them, and always ends them. This file does not
 // depend on hosts and rails. The caller must be single-threaded: children change their environment
 // after fork.
 #pragma once
@@ -12,8 +12,9 @@ namespace weft {
 
 struct RankCommand {
   std::vector<std::string> argv;
-  std::vector<std::pair<std::string, std::string>> environment;  // added to this process's own
-  int core = -1;  // >= 0: index of a core of this process's affinity, modulo their number
+  // Variables added to this process's environment.
+  std::vector<std::pair<std::string, std::string>> environment;
+  int core = -1;  // >= 0: index, modulo their number, of a core of this process's affinity
 };
 
 // Blocks the signals that ask this process to end, until run_ranks() handles them or the guard's
@@ -27,7 +28,8 @@ class SignalGuard {
 };
 
 // Runs a program to its end, shielded from the terminal's Ctrl-C, and returns its exit code (128 +
-// signal when a signal ended it). The program's standard output goes to `*output` unless null.
+// signal when a signal ended it). Stores the program's standard output in `*output` unless `output`
+// is null.
 int run_helper(const std::vector<std::string>& argv, std::string* output = nullptr);
 
 // Runs all commands at once, with no standard input, and returns the highest exit code, or 128 +

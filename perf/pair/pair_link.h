@@ -29,15 +29,15 @@ struct PairProgress {
 struct PairRole {
   std::size_t bytes = 0;
   bool latency = false;
-  bool sends = false;     // this end starts messages (in a latency test: goes first)
+  bool sends = false;     // this end starts messages (in a latency test: sends the first message)
   bool receives = false;  // the other end starts messages
 };
 
 // The settings that a link uses, which may be lower than the options request.
 struct PairUse {
   int depth = 0;          // outstanding messages per queue pair
-  int inline_bytes = -1;  // -1: not a setting of this link; likewise below
-  int moderation = -1;    // for the prepared size
+  int inline_bytes = -1;  // -1: the link has no such setting; likewise `moderation`
+  int moderation = -1;    // messages per completion for the prepared size
 };
 
 class PairLink {
@@ -45,10 +45,10 @@ class PairLink {
   virtual ~PairLink() = default;
   virtual std::string offer() = 0;  // the argument of the other end's connect()
   virtual void connect(const std::string& theirs) = 0;
-  virtual std::string path() const = 0;  // for the report
+  virtual std::string path() const = 0;  // description of the path, for the report
   virtual PairUse use() const = 0;
 
-  // Whether only the end that starts messages runs calls.
+  // Returns whether only the end that starts messages runs calls.
   virtual bool one_sided() const = 0;
   virtual void prepare(const PairRole& role) = 0;
 
@@ -66,14 +66,14 @@ class PairLink {
     int port = 0;
   };
   virtual std::vector<Queue> queues() const { return {}; }
-  // Transport::moved_bytes().
+  // See Transport::moved_bytes().
   virtual std::optional<std::uint64_t> moved_bytes() const { return std::nullopt; }
 
   // Ping-pong: sends message `turn` = 1, 2, ... of this end.
   virtual void ping(std::uint64_t turn) = 0;
   // Polls briefly; returns whether the other end's message (one-sided: this end's) has arrived.
   virtual bool arrived(std::uint64_t turn) = 0;
-  // Whether this end's messages will arrive without further calls. Both ends call it after
+  // Returns whether this end's messages will arrive without further calls. Both ends call it after
   // ping-pongs until it is true: without a progress thread, the answering end waits for the other
   // end's confirmation of the last answer.
   virtual bool settled() { return true; }

@@ -18,15 +18,16 @@ struct PairOptions {
   std::string device;        // empty: the first rail
   int device_port = 0;       // 0: the first active port
   int tcp_port = 18515;
-  std::string size;  // per message; empty: 64K for bandwidth, 2 for latency
+  std::string size;  // bytes per message; empty: 64K for bandwidth, 2 for latency
   bool all_sizes = false;
-  int iterations = 0;  // 0: 1000, and 5000 for the bandwidth of writes
+  int iterations = 0;  // 0: 5000 for the bandwidth of writes, 1000 for other tests
   double seconds = 0;  // > 0: duration of a test, instead of iterations
   int qps = 1;
-  int depth = 128;        // outstanding messages per queue pair
-  int list = 1;           // requests per post
-  int moderation = 0;     // messages per completion; 0: 100 (lat: 32), and 1 above 8 KiB
-  int inline_bytes = -1;  // -1: 220 for latency, else none
+  int depth = 128;  // outstanding messages per queue pair
+  int list = 1;     // requests per post
+  // Messages per completion; 0: 100 (lat: 32) up to 8 KiB, 1 for larger messages.
+  int moderation = 0;
+  int inline_bytes = -1;  // -1: 220 for latency, 0 for bandwidth
   bool events = false;
   bool both_ways = false;
   int mtu = 0;
@@ -38,12 +39,13 @@ struct PairOptions {
   std::string json;
   bool validate = false;
   bool ports = false;                    // print changes of port counters below each row
-  double min_rate = 0, min_msgrate = 0;  // in the table's unit, and Mpps; 0: none
+  double min_rate = 0, min_msgrate = 0;  // limits in the table's unit, and in Mpps; 0: no limit
   std::string pairs = "all";
   std::uint64_t seed = 1;
-  int timeout_ms = 30000;        // without progress
-  int limit_s = 300;             // per size
-  std::uint32_t flow_label = 0;  // not a flag; for the first queue pair; 0: device's choice
+  int timeout_ms = 30000;  // limit of the time without progress
+  int limit_s = 300;       // limit of the time per size
+  // Not a flag; flow label of the first queue pair; 0: chosen by the device.
+  std::uint32_t flow_label = 0;
   // Not a flag: flips one bit of messages of at least this many bytes (WEFT_FAULT).
   std::size_t damage_from = SIZE_MAX;
 

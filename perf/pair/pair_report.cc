@@ -24,7 +24,7 @@ double number(const nlohmann::ordered_json& j, const char* key) {
   return j.contains(key) ? j[key].get<double>() : 0;
 }
 
-// The sum of both directions.
+// Returns the sum of both directions.
 double both(const PairRow& row, const char* key) {
   return number(row.at_client, key) + number(row.at_server, key);
 }
@@ -183,7 +183,7 @@ std::vector<bool> slow_pairs(const PairOptions& o, const std::vector<const PairR
   return out_of_line(values, o.test == PairTest::kLatency);
 }
 
-// A matrix with clients as rows and servers as columns.
+// Returns a matrix with clients as rows and servers as columns.
 std::string pair_table(const PairOptions& o, const std::vector<const PairRow*>& group,
                        const std::vector<bool>& slow) {
   std::map<int, std::map<int, std::string>> cells;

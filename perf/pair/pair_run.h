@@ -37,7 +37,7 @@ class PairDeadline {
  public:
   PairDeadline(const PairLink& link, const PairOptions& options, Job& job, std::string what);
   void moved() { since_ = 0; }
-  void idle();  // call after a poll without a completion
+  void idle();  // the caller calls idle() after each poll without a completion
 
  private:
   const PairLink& link_;
@@ -45,14 +45,14 @@ class PairDeadline {
   Job& job_;
   std::string what_;
   std::uint64_t idle_ = 0;
-  double since_ = 0;                    // time of the first idle() since moved(); 0: none yet
-  std::optional<std::uint64_t> bytes_;  // moved bytes at that time
+  double since_ = 0;                    // time of the first idle() since moved(); 0: no idle() yet
+  std::optional<std::uint64_t> bytes_;  // moved bytes at the time `since_`
 };
 
 struct StreamResult {
   std::uint64_t sent = 0;
   bool cut = false;  // --limit-s ended the stream
-  RateMeter meter;   // of this end's sent bytes
+  RateMeter meter;   // rates of this end's sent bytes
 };
 
 StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRole& role, Job& job);

@@ -1,4 +1,4 @@
-// Set-up of a pair test: its ends, their devices, and whether their flags agree.
+// Set-up of a pair test: its ends, the devices of the ends, and whether the ends' flags agree.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ namespace weft {
 JobSpec client_or_server(const PairOptions& options);
 
 Nic device_named(const std::string& name);  // throws Error
-// Returns the rail in the form that the operation uses. Throws Error if it cannot use the rail.
+// Returns the rail in the form that the operation uses. Throws Error if the operation cannot use
+// the rail.
 Nic rail_for(const PairOptions& options, Nic rail);
 
 // Returns the flags that must be the same at both ends.

@@ -94,7 +94,7 @@ class TransportPair final : public PairLink {
     return 1;
   }
 
-  // The last message counts as sent when the other end confirms that all have arrived.
+  // The last message is treated as sent when the other end confirms that all messages have arrived.
   PairProgress poll() override {
     PairProgress progress;
     step(progress);

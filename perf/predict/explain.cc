@@ -42,7 +42,7 @@ std::string proof_in_words(const Explanation& e) {
                      e.steps, e.question.call.shape.nranks, name(e.question.call.collective));
 }
 
-// The reason for the choice.
+// Returns the reason for the choice.
 std::string why_chosen(const Explanation& e) {
   const Question& q = e.question;
   const Candidate &best = e.candidates.front(), &chosen = e.chosen;

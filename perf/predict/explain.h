@@ -14,7 +14,7 @@
 namespace weft {
 
 struct Question {
-  ModelCall call;  // its shape has the rank whose steps are shown
+  ModelCall call;  // call.shape.rank is the rank whose steps are shown
   std::string algorithm = "auto";
   Profile profile;
 };
@@ -23,10 +23,10 @@ struct Explanation {
   Question question;
   std::vector<Candidate> candidates;  // algorithms that apply, fastest first
   Candidate chosen;
-  Schedule schedule;      // of shape.rank
-  std::size_t steps = 0;  // steps of all ranks; set if the checker ran
+  Schedule schedule;      // schedule of rank shape.rank
+  std::size_t steps = 0;  // number of steps of all ranks; set if the checker ran
   bool checked = false;
-  std::string fault;  // found by the checker; empty if the schedules are correct
+  std::string fault;  // the error that the checker found; empty if the schedules are correct
 };
 
 // Throws Error if the collective has no schedules or the algorithm does not apply.

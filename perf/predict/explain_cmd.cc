@@ -25,7 +25,8 @@ struct ExplainFlags : ModelFlags {
   std::string json, profile = "auto";
 };
 
-// The named profile, or the newest in the user's cache with the same number of ranks and hosts.
+// Returns the named profile, or the newest in the user's cache with the same number of ranks and
+// hosts.
 Profile profile_of(const ExplainFlags& flags, const Shape& shape) {
   if (flags.profile == "off") return {};
   if (flags.profile != "auto") {

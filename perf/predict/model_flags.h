@@ -20,7 +20,8 @@ class Option;
 
 namespace weft {
 
-// Defaults are those shown by --help; 0 means that the option has none.
+// The values of the options. Defaults are the defaults that --help shows; 0: the option has no
+// default.
 struct ModelFlags {
   std::string collective, bytes = "64M", type = "float", algorithm = "auto";
   int ranks = 8, hosts = 1, rails = 0, hosts_per_leaf = 0, root = 0;
@@ -44,7 +45,7 @@ struct ModelCall {
   Collective collective;
   DType type;
   Shape shape;
-  int rails;            // per host
+  int rails;            // number of rails per host
   std::size_t count;    // elements of the message, or of a block
   std::uint64_t bytes;  // size of the whole buffer: --bytes, rounded down to whole blocks
   Machine machine;
@@ -53,20 +54,22 @@ struct ModelCall {
   Bound bound;
 };
 
-// The shape has rank `rank`. Throws Error naming the flag and its value.
+// Returns the call of the flags, with rank `rank` in its shape. Throws Error naming the flag and
+// its value.
 ModelCall call_of(const ModelFlags& flags, Rank rank);
-// Weights the rails by their rates in the fabric, if these differ.
+// Weights the rails by their rates in the fabric if the rates differ.
 void weigh_rails(ModelCall& call);
-// Sets model and bound from shape and fabric. `rails`: per host, for the bound; 0: one per rank of
-// a host.
+// Sets model and bound from shape and fabric. `rails`: number of rails per host, for the
+// bound; 0: one rail per rank of a host.
 void set_model(ModelCall& call, int rails);
 
 // "64 ranks on 8 hosts x 8 rails", "8 ranks on 1 host".
 std::string where(const ModelCall& call);
-// "" if all hosts have the same number of ranks; otherwise a line with the numbers of hosts.
+// Returns "" if all hosts have the same number of ranks; otherwise a line such as "1 host has 8
+// ranks, 2 hosts have 4 ranks".
 std::string unequal_hosts_in_words(const ModelCall& call);
 
-// "" if of_bound is not above 1; otherwise a sentence with the reason `what`.
+// Returns "" if of_bound is not above 1; otherwise a sentence with the reason `what`.
 std::string above_bound_in_words(double of_bound, const char* what);
 
 }  // namespace weft

@@ -90,8 +90,8 @@ SimResult simulate(const SimulatedCall& job, const Wanted& w) {
   return weft::simulate(a, job.shape, job.count, job.type, job.fabric);
 }
 
-// The algorithms to simulate. For "all", leaves out those estimated above `longest_s`, with their
-// names in `left_out`, but never the quickest.
+// Returns the algorithms to simulate. For "all", leaves out those estimated above `longest_s`, with
+// their names in `left_out`, but never the quickest.
 std::vector<Wanted> wanted(const SimulatedCall& job, const std::string& algorithm, double longest_s,
                            std::string& left_out) {
   if (algorithm == "all") {

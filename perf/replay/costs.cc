@@ -16,7 +16,7 @@ namespace {
 // CPU time per message and per chunk of a rank.
 constexpr double kLongest_s = 2, kMessage_s = 2e-6, kChunk_s = 0.05e-6, kStep_s = 0.4e-6;
 
-// Elements of the message, or of a block.
+// Returns the number of elements of the message, or of a block.
 std::size_t count_of(const TraceNode& node, int ranks) {
   if (node.collective == Collective::kBarrier) return 0;
   const std::uint64_t blocks = by_blocks(node.collective) ? static_cast<std::uint64_t>(ranks) : 1;

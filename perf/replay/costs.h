@@ -1,5 +1,5 @@
 // The time of a trace's call that runs alone on a fabric: from the engine in virtual time or, for
-// large calls, from the cost model. The class depends only on nodes and groups of a trace.
+// large calls, from the cost model. This file depends only on nodes and groups of a trace.
 #pragma once
 
 #include <map>
@@ -39,7 +39,7 @@ class CallCosts {
 
   CallCost operator()(const TraceNode& node, const std::vector<Rank>& ranks);
 
-  // The busiest port, core or kind of link in the last call of a key; "": unknown.
+  // Returns the busiest port, core or kind of link in the last call of a key; "": unknown.
   const std::string& limiting(const CallKey& key) const;
   int by_model() const { return by_model_; }  // calls that were too large to simulate
 
@@ -59,7 +59,8 @@ class CallCosts {
   const JobTrace& trace_;
   const ReplayFabric fabric_;
   std::map<Kind, Cost> known_;
-  std::map<std::pair<int, Rank>, double> sharing_;  // by group and first rank of a list
+  // Results of sharing(), by group and first rank of a list.
+  std::map<std::pair<int, Rank>, double> sharing_;
   std::map<CallKey, std::string> limiting_;
   int by_model_ = 0;
 };

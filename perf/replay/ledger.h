@@ -26,7 +26,7 @@ class Ledger {
   int post(const CallKey& key, double now_us);
   void done(int call, double now_us);
 
-  const std::vector<Tally>& tallies() const { return tallies_; }  // by key
+  const std::vector<Tally>& tallies() const { return tallies_; }  // times and calls, by key
   double compute_us() const { return compute_us_; }
 
  private:
@@ -43,21 +43,21 @@ class Ledger {
   bool computes_ = false;
   double at_us_ = 0, compute_us_ = 0;
   double idle_us_ = 0;   // time without computation so far
-  double share_us_ = 0;  // the sum of that time / open calls
+  double share_us_ = 0;  // integral of (idle time / number of open calls)
 };
 
 // A row of the report: a collective and size in a group.
 struct Row {
   CallKey key;
-  double calls = 0;  // in the job: a collective or message counts once for all its ranks
-  double time_us = 0, exposed_us = 0;  // per call: mean over calls and ranks
+  double calls = 0;  // number in the job: one per collective or message, not per rank
+  double time_us = 0, exposed_us = 0;  // times per call: mean over calls and ranks
   double share_of_step = 0;            // exposed fraction of a rank's step; mean over ranks
 };
 
 struct Played {
-  double step_us = 0;     // of the slowest rank
+  double step_us = 0;     // time of the step on the slowest rank
   double compute_us = 0;  // mean over ranks
-  std::vector<Row> rows;  // one per key, in the order of keys_of()
+  std::vector<Row> rows;  // one row per key, in the order of keys_of()
 };
 
 // Makes the rows of one step. `sums` has the tallies of that step, summed over `ranks` ranks;

@@ -11,8 +11,9 @@ namespace weft::replay {
 
 struct PlayOptions {
   double compute_scale = 1;
-  bool busy = false;               // spin during computations, like a program that uses its core
-  int steps = 3;                   // timed steps, after one untimed step
+  // true: spin during computations, like a program that uses its core.
+  bool busy = false;
+  int steps = 3;                   // number of timed steps, which follow one untimed step
   Heartbeat* heartbeat = nullptr;  // nullptr: none
 };
 

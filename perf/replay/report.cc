@@ -74,7 +74,8 @@ void add_table(std::string& out, const Report& report) {
   out += align(table);
 }
 
-// Whether the calls of a rank take longer in total than the step, so that some run concurrently.
+// Returns whether the calls of a rank take longer in total than the step, so that some run
+// concurrently.
 bool calls_overlap(const JobTrace& trace, const Played& played) {
   double us = 0;
   for (const Row& row : played.rows) {

@@ -14,8 +14,8 @@ namespace weft::replay {
 // A trace played in one way.
 struct Replay {
   Played played;
-  double half_rail_us = 0;            // the step with rail 0 at half rate; simulated; 0: no rails
-  std::vector<std::string> limiting;  // by row: the busiest port or link; simulated
+  double half_rail_us = 0;            // simulated step with rail 0 at half rate; 0: no rails
+  std::vector<std::string> limiting;  // the busiest port or link of the simulation, by row
 };
 
 struct Report {
@@ -23,7 +23,7 @@ struct Report {
   std::string where;                          // "4 hosts x 2 rails"
   std::string machine;                        // describes the simulated machine
   std::optional<Replay> measured, simulated;  // neither: the trace is empty
-  int by_model = 0;  // calls too large to simulate, timed by the cost model
+  int by_model = 0;  // number of calls too large to simulate, timed by the cost model
 };
 
 // "computation 61 %, exposed all_reduce of 4M 30 %, ...": the parts of the step, largest first.

@@ -28,21 +28,22 @@ struct TraceNode {
   double compute_us = 0;
   // kSendRecv: every rank of the group sends `bytes` to the next rank, the last one to the first.
   Collective collective = Collective::kAllReduce;
-  bool back = false;  // kSendRecv: to the preceding rank instead
+  bool back = false;  // kSendRecv: each rank sends to the preceding rank instead
   DType type = DType::kFloat32;
   // Size of the whole message, as `weft perf` counts it. !is_whole: size of a rank's input, from
   // which assemble() computes the whole.
   std::uint64_t bytes = 0;
   bool is_whole = true;
   bool may_differ = false;      // ranks may have different `bytes`; assemble() takes the mean
-  std::string group_name;       // ""; a reader's name for the group
+  std::string group_name;       // a reader's name for the group, or ""
   int group = 0;                // index into JobTrace::groups, set by assemble()
-  Rank root = 0;                // of a rooted collective: a rank of the job
-  Rank peer = kNoRank;          // of a message: a rank of the job
-  bool ranks_of_group = false;  // root and peer are ranks of the group; cleared by assemble()
-  std::int64_t tag = 0;         // of a message: it matches only the same tag
-  std::vector<std::uint64_t> after_ids;  // nodes that must end first, by id
-  std::vector<int> after;                // their indices, set by assemble()
+  Rank root = 0;                // root of a rooted collective: a rank of the job
+  Rank peer = kNoRank;          // peer of a message: a rank of the job
+  bool ranks_of_group = false;  // `root` and `peer` are numbers in the group; cleared by assemble()
+  // Tag of a message: a message matches only a message with the same tag.
+  std::int64_t tag = 0;
+  std::vector<std::uint64_t> after_ids;  // ids of the nodes that must end first
+  std::vector<int> after;                // indices of these nodes, set by assemble()
 };
 
 std::string words_of(const TraceNode& node);  // "node 7 (aten::mm)"
@@ -50,16 +51,17 @@ std::string words_of(const TraceNode& node);  // "node 7 (aten::mm)"
 // The trace of one rank, from one file.
 struct RankTrace {
   std::string file;
-  int rank = -1;                 // -1: not in the file
-  int job_ranks = 0;             // 0: not in the file
+  int rank = -1;                 // -1: the file has no rank
+  int job_ranks = 0;             // number of ranks of the job; 0: not in the file
   std::vector<TraceNode> nodes;  // in the order in which the rank issues them
   std::map<std::string, std::vector<Rank>> groups;
   std::map<std::string, int> member_of;           // sizes of the groups that the rank is in
-  std::map<std::string, int> group_sizes;         // of groups whose ranks may be unlisted
-  std::map<std::string, std::string> titles;      // of groups: descriptive names ("tensor")
+  std::map<std::string, int> group_sizes;         // sizes of groups whose ranks may be unlisted
+  std::map<std::string, std::string> titles;      // descriptive names of groups ("tensor")
   bool sends_are_eager = false;                   // see JobTrace
-  std::map<std::string, std::uint64_t> left_out;  // nodes that are not played, by name
-  std::uint64_t untimed = 0;                      // computations without a time in the file
+  std::map<std::string, std::uint64_t> left_out;  // number of nodes that are not played, by name
+  // Number of computations without a time in the file.
+  std::uint64_t untimed = 0;
 };
 
 // Disjoint lists of ranks with the same role: one list, or one for each value of the other axes.
@@ -77,9 +79,10 @@ struct JobTrace {
   // As in Chakra and GOAL, a send completes when it is posted, even before the peer posts the
   // receive.
   bool sends_are_eager = false;
-  std::vector<TraceGroup> groups;  // [0]: all ranks
-  std::vector<Program> programs;   // a node's `after` precede it
-  std::vector<int> program_of;     // by rank
+  std::vector<TraceGroup> groups;  // groups[0]: all ranks
+  // In order: the nodes that a node waits for (`after`) come before it.
+  std::vector<Program> programs;
+  std::vector<int> program_of;  // index into `programs`, by rank
   std::map<std::string, std::uint64_t> left_out;
   std::uint64_t untimed = 0;
   std::vector<std::string> notes;  // assumptions and changes, for the user
@@ -87,11 +90,12 @@ struct JobTrace {
   const Program& program(Rank r) const {
     return programs[static_cast<std::size_t>(program_of[static_cast<std::size_t>(r)])];
   }
-  // Whether all ranks have the same program without messages, so that one rank represents all.
+  // Returns whether all ranks have the same program without messages, so that one rank represents
+  // all.
   bool alike() const;
-  // Whether the trace has neither a call nor a computation that takes time.
+  // Returns whether the trace has neither a call nor a computation that takes time.
   bool empty() const;
-  // The list of the group that rank r is in; nullptr: none.
+  // Returns the list of the group that rank r is in; nullptr: none.
   const std::vector<Rank>* list_of(int group, Rank r) const;
 };
 
@@ -121,7 +125,8 @@ struct CallKey {
   auto operator<=>(const CallKey&) const = default;
 };
 CallKey key_of(const TraceNode& node);
-// All keys of a trace, ascending, and thus the same on every rank that reads the same files.
+// Returns all keys of a trace, ascending, and thus the same on every rank that reads the same
+// files.
 std::vector<CallKey> keys_of(const JobTrace& trace);
 const char* word_of(const CallKey& key);  // "all_reduce", "send", "recv"
 

@@ -308,7 +308,8 @@ class VirtualPlay {
     }
   }
 
-  // The error for a message that only one of its two ranks has posted at the end or in a deadlock.
+  // Returns the error for a message that only one of its two ranks has posted at the end or in a
+  // deadlock.
   std::string why_unmet() const {
     for (const auto& [place, message] : messages_) {
       if (message.sent && message.received) continue;

@@ -16,8 +16,8 @@
 namespace weft::replay {
 
 struct CallCost {
-  double us = 0;       // alone
-  bool rails = false;  // uses rails, not only memory of hosts
+  double us = 0;       // time of the call if it runs alone
+  bool rails = false;  // the call uses rails, not only memory of hosts
 };
 // Returns the cost of a call of these ranks.
 using CostOf = std::function<CallCost(const TraceNode&, const std::vector<Rank>&)>;

@@ -75,7 +75,8 @@ class GoalWriter {
                after);
   }
 
-  // The first tag of a call's messages, equal on all ranks of the list: by the index of the call.
+  // Returns the first tag of a call's messages, equal on all ranks of the list: by the index of the
+  // call.
   std::int64_t tag_of(const std::vector<Rank>* list, int call) {
     const auto [it, first] = tags_.try_emplace(
         {list, call}, first_tag_ + static_cast<std::int64_t>(tags_.size()) * kChannels);
@@ -166,7 +167,8 @@ class GoalWriter {
     return add("calc 0", all);
   }
 
-  // The bytes of the chunks `at` of `bytes` (of an all_to_all: the bytes of all ranks' blocks).
+  // Returns the bytes of the chunks `at` of `bytes` (of an all_to_all: the bytes of all ranks'
+  // blocks).
   static std::uint64_t bytes_of(const Schedule& schedule, Chunks at, std::uint64_t bytes) {
     const auto n = static_cast<std::uint64_t>(schedule.nchunks);
     const auto upto = [&](int chunk) { return bytes * static_cast<std::uint64_t>(chunk) / n; };

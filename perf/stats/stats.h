@@ -12,7 +12,7 @@ namespace weft {
 // Returns the p-th percentile, 0 < p <= 100, by nearest rank: always one of the samples. `sorted`
 // is ascending and not empty.
 double percentile(std::span<const double> sorted, double p);
-double median(std::vector<double> samples);  // lower of the middle two for an even count
+double median(std::vector<double> samples);  // the lower of the middle two for an even count
 
 struct Summary {
   double min = 0, p50 = 0, p99 = 0, max = 0;
@@ -31,7 +31,8 @@ std::vector<double> times_of(std::span<const std::vector<double>> ranks, OfRanks
 // Statistics of nccl-tests over the iterations of a row.
 struct IterationStats {
   double min = 0, max = 0, mean = 0, p50 = 0, p95 = 0, p99 = 0, deviation = 0;
-  double percent() const { return mean > 0 ? 100 * deviation / mean : 0; }  // relative
+  // Deviation in percent of the mean.
+  double percent() const { return mean > 0 ? 100 * deviation / mean : 0; }
 };
 IterationStats iteration_stats(std::vector<double> samples);  // not empty
 
@@ -39,9 +40,9 @@ IterationStats iteration_stats(std::vector<double> samples);  // not empty
 // the typical deviation (1.4826 x the median distance from it).
 std::vector<bool> out_of_line(const std::vector<double>& values, bool high_is_bad);
 
-// busbw = algbw * factor.
+// Returns the factor in busbw = algbw * factor.
 double busbw_factor(Collective collective, int nranks);
-// algbw = bytes / time, in GB/s (10^9 B/s). `bytes` is the whole buffer.
+// Returns algbw = bytes / time, in GB/s (10^9 B/s). `bytes` is the size of the whole buffer.
 double algbw_gbps(std::uint64_t bytes, double time_us);
 
 // Returns how many iterations of `estimate_us` fill `budget_us`, between 5 and 2000.

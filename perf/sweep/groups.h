@@ -12,9 +12,9 @@ namespace weft {
 
 struct Groups {
   std::string from;         // "NCCL_TESTS_SPLIT=MOD 8"; empty: one group of all ranks
-  std::vector<int> colors;  // by rank of the job; ranks of equal color form a group
+  std::vector<int> colors;  // color of each rank of the job; ranks of equal color form a group
 
-  std::vector<int> names() const;  // distinct colors, rank 0's first
+  std::vector<int> names() const;  // the distinct colors, first the color of rank 0
   std::vector<Rank> members(int color) const;
 };
 
@@ -24,7 +24,8 @@ struct Groups {
 Groups groups_from_environment(int ranks);
 Groups groups_of(const std::string& variable, const std::string& value, int ranks);
 
-// The shape of a group from the view of its rank `me`; ranks of a group are numbered from 0.
+// Returns the shape of a group from the view of its rank `me`; ranks of a group are numbered from
+// 0.
 Shape shape_of(const Topology& topology, const std::vector<Rank>& members, Rank me, Rank root);
 
 }  // namespace weft

@@ -18,8 +18,8 @@ struct NcclDevice {
 
 struct NcclRun {
   std::string started, ended;                              // "2026-11-26 14:03:59"
-  std::vector<NcclDevice> devices;                         // by rank
-  std::uint64_t begin = 0, end = 0, factor = 0, step = 0;  // step > 0 replaces factor
+  std::vector<NcclDevice> devices;                         // devices by rank
+  std::uint64_t begin = 0, end = 0, factor = 0, step = 0;  // `step` > 0 replaces `factor`
   int warm_up = -1, checks = 1, blocking = 0;
 };
 

@@ -15,10 +15,10 @@ struct PerfFlags {
   JobFlags job;
   std::string collective, begin = "8", end = "64M", step, type = "float", op = "sum";
   std::uint64_t factor = 4;
-  int root = 0;                       // -1: each in turn
+  int root = 0;                       // -1: each rank in turn
   int warm_up = -1, iterations = -1;  // -1: chosen from an operation's time
   std::string algorithm = "auto", buffers = "malloc", compress = "none", json;
-  bool in_place = false, out_of_place = false;  // measure only this half
+  bool in_place = false, out_of_place = false;  // measure only in place, or only out of place
   bool percentiles = false, back_to_back = false, ports = false;
   double min_busbw = 0, expect = 0;
   // Values of nccl-tests' options.
@@ -33,7 +33,7 @@ struct PerfFlags {
 struct PerfPlan {
   Collective collective;
   std::vector<std::uint64_t> sizes;
-  std::uint64_t step = 0;  // bytes; 0: sizes grow by `factor`
+  std::uint64_t step = 0;  // step between sizes in bytes; 0: sizes grow by `factor`
   std::vector<DType> types;
   std::vector<RedOp> ops;
   std::vector<Rank> roots;  // empty: all ranks

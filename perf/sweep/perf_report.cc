@@ -73,7 +73,7 @@ std::string above_bound(const PerfReport& report) {
   return fmt::format("# of_bound is up to {:.2f}: {}\n", most, why);
 }
 
-// The last line of nccl-tests.
+// Returns the last line of nccl-tests.
 std::string average(const PerfReport& report) {
   if (report.rows.empty() || report.collective == Collective::kBarrier) return "";
   return fmt::format("# Avg bus bandwidth    : {:.4g}\n", average_busbw(report));

@@ -20,12 +20,12 @@ namespace weft {
 struct PerfHalf {
   std::string algorithm;
   Summary time_us;
-  double bound_us = 0;      // 0: unknown
-  double predicted_us = 0;  // by the cost model, for --expect; 0: not predicted
+  double bound_us = 0;      // lower bound of the time; 0: unknown
+  double predicted_us = 0;  // time that the cost model predicts, for --expect; 0: not predicted
   int iterations = 0;
-  std::optional<std::uint64_t> wrong;        // empty: not checked
-  std::vector<std::vector<double>> rank_us;  // per rank and iteration, with --per-iteration
-  std::vector<double> group_us;              // in a split run: the median of each group
+  std::optional<std::uint64_t> wrong;        // number of wrong elements; empty: not checked
+  std::vector<std::vector<double>> rank_us;  // times per rank and iteration, with --per-iteration
+  std::vector<double> group_us;              // median time of each group in a split run
 };
 
 struct PerfRow {
@@ -34,9 +34,10 @@ struct PerfRow {
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
   Rank root = kNoRank;
-  std::optional<PerfHalf> out_of_place, in_place;  // at least one
+  std::optional<PerfHalf> out_of_place, in_place;  // at least one half is set
   std::string finished;                            // "2026-11-26 14:03:59"
-  std::vector<RailCount> ports;                    // counted during the row, with --ports
+  // Changes of the ports' counters during the row, with --ports.
+  std::vector<RailCount> ports;
 };
 
 // One group of a split run (NCCL_TESTS_SPLIT), with its own time in a row.
@@ -47,66 +48,68 @@ struct PerfGroup {
 
 // The limits that a run must reach; 0: no limit.
 struct PerfLimits {
-  double busbw = 0;          // GB/s at the largest size (--min-busbw)
-  double share = 0;          // of the predicted speed at every size (--expect)
-  double average_busbw = 0;  // GB/s (NCCL_TESTS_MIN_BW)
+  double busbw = 0;          // busbw in GB/s at the largest size (--min-busbw)
+  double share = 0;          // fraction of the predicted speed at every size (--expect)
+  double average_busbw = 0;  // average busbw in GB/s (NCCL_TESTS_MIN_BW)
 };
 
 struct PerfReport {
   Collective collective = Collective::kAllReduce;
   int ranks = 1, hosts = 1, rails = 1;
-  bool emulated = false;                      // several hosts on one machine
-  int ranks_here = 1, cores = 1;              // on rank 0's machine
-  bool unbound = false;                       // a rank may move from core to core
-  std::string transport;                      // "auto", "shm", "tcp", "ucx", "verbs"
-  std::string between_hosts = "tcp";          // with "auto"
-  bool memory_shared = true;                  // by the ranks of each host
+  bool emulated = false;          // several hosts on one machine
+  int ranks_here = 1, cores = 1;  // ranks and cores of rank 0's machine
+  bool unbound = false;           // a rank may move from core to core
+  std::string transport;          // "auto", "shm", "tcp", "ucx", "verbs"
+  // The transport between hosts if `transport` is "auto".
+  std::string between_hosts = "tcp";
+  bool memory_shared = true;                  // the ranks of each host share memory
   std::string buffers;                        // "malloc", "weft", "cuda"
   std::string compress = "none";              // "none", "int8", "fp8"
   bool out_of_place = true, in_place = true;  // the requested halves
   bool back_to_back = false;
   OfRanks of_ranks = OfRanks::kMost;
   int aggregate = 1;        // operations that are timed together
-  int skip_iterations = 0;  // excluded from the statistics of --per-iteration
+  int skip_iterations = 0;  // first iterations excluded from the statistics of --per-iteration
   bool per_iteration = false, timestamps = false, ports = false;
   PerfLimits limits;
   std::string split;              // "NCCL_TESTS_SPLIT=MOD 2"; empty: one group
-  std::vector<PerfGroup> groups;  // of a split run; the first is rank 0's
+  std::vector<PerfGroup> groups;  // groups of a split run; the first is rank 0's group
   std::string memory;             // the text of --memory; empty: not requested
   RailRate rail;
   // Hosts that are emulated over shared memory have no rails, unless the user declares a rate.
   bool bound_by_rails() const { return hosts > 1 && (transport != "shm" || rail.gbps > 0); }
   std::vector<PerfRow> rows;
-  std::vector<RailCount> counts;  // of the ports, during the whole run
+  std::vector<RailCount> counts;  // changes of the ports' counters during the whole run
   Status failure;
 };
 
-// Whether the ranks of each host share memory. Ranks in separate containers or of different users
-// use the rails instead.
+// Returns whether the ranks of each host share memory. Ranks in separate containers or of different
+// users use the rails instead.
 bool hosts_share_memory(const Topology& topology);
 
 // Returns "shm", "tcp", "shm inside a host, tcp between hosts" and the like.
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
                                 bool memory_shared, const std::string& between_hosts = "tcp");
 
-// Whether the collective can be called with one buffer for input and output.
+// Returns whether the collective can be called with one buffer for input and output.
 bool has_in_place(Collective collective);
 
-// The out-of-place half if there is one, otherwise the in-place half.
+// Returns the out-of-place half if there is one, otherwise the in-place half.
 const PerfHalf& first_half(const PerfRow& row);
 
 const char* op_name(const PerfReport& report, const PerfRow& row);  // "none" if nothing is reduced
 double algbw(const PerfRow& row, const PerfHalf& half);
 double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half);
-// The busbw of one group of a split run.
+// Returns the busbw of one group of a split run.
 double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half, std::size_t group);
-// Empty if the bound is unknown.
+// Returns the bound / the measured time; empty if the bound is unknown.
 std::optional<double> of_bound(const PerfHalf& half);
 double average_busbw(const PerfReport& report);
-// The statistics of --per-iteration, without the skipped first iterations.
+// Returns the statistics of --per-iteration, without the skipped first iterations.
 IterationStats statistics(const PerfReport& report, const PerfHalf& half);
 
-// Returns a line for each limit that was missed or, counted in `unknown`, could not be judged.
+// Returns a line for each limit that was missed or could not be judged; `unknown` is the number of
+// the latter.
 std::vector<std::string> missed_limits(const PerfReport& report, std::size_t& unknown);
 
 std::string header(const PerfReport& report);  // '#' lines before the table's header

@@ -28,7 +28,7 @@ class PerfRun {
   int run();
 
  private:
-  using Times = std::vector<std::vector<double>>;  // by rank of the job
+  using Times = std::vector<std::vector<double>>;  // times of the runs, by rank of the job
 
   void split();
   void describe();

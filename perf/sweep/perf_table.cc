@@ -75,7 +75,7 @@ std::string bound_cell(const PerfHalf& half) {
   return share ? fmt::format("{:.3f}", *share) : "-";
 }
 
-// A rate in at most five characters.
+// Returns a rate in at most five characters.
 std::string rate_cell(double GBps) {
   return GBps < 100 ? format_GBps(GBps) : fmt::format("{:.{}f}", GBps, GBps < 1000 ? 1 : 0);
 }
@@ -100,7 +100,7 @@ std::string PerfTable::header() const {
   return titles.substr(0, titles.find_last_not_of(' ') + 1) + "\n" + lines;
 }
 
-// The cells algbw and busbw of a line.
+// Returns the cells algbw and busbw of a line.
 Cells PerfTable::rates(const PerfRow& row, const PerfHalf& half) const {
   return {rate_cell(algbw(row, half)), rate_cell(busbw(report_, row, half))};
 }

@@ -13,7 +13,7 @@ namespace weft {
 
 // The extent of the measurements, which determines the column widths.
 struct PerfExtent {
-  std::uint64_t largest = 0;  // bytes
+  std::uint64_t largest = 0;  // largest size in bytes
   std::span<const DType> types;
   std::span<const RedOp> ops;
 };
@@ -23,7 +23,7 @@ struct PerfExtent {
 enum class PerfLines { kRows, kPercentiles, kIterations };
 
 // Formats rows of at most 100 columns, without time stamps. With both halves, they have nccl-tests'
-// columns; with one half, its columns, the algorithm and of_bound.
+// columns; with one half, the columns of that half, the algorithm and of_bound.
 class PerfTable {
  public:
   PerfTable(const PerfReport& report, const PerfExtent& extent, PerfLines lines);
@@ -40,7 +40,7 @@ class PerfTable {
   Table table_;
 };
 
-// The '#' lines that give algorithms and of_bound below a table without these columns.
+// Returns the '#' lines that give algorithms and of_bound below a table without these columns.
 std::string algorithms_in_words(const PerfReport& report);
 
 }  // namespace weft

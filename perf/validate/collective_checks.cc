@@ -130,7 +130,7 @@ CollectiveResult gather_result(World& world, CollectiveResult result, const nloh
                                bool& over) {
   const auto all = job_of(world).gather(mine.dump());
   for (std::size_t r = 0; r < all.size(); ++r) {
-    std::uint64_t here = 1;  // a malformed report counts as wrong
+    std::uint64_t here = 1;  // a malformed report is treated as wrong
     std::string first = "no report";
     try {
       const auto theirs = nlohmann::json::parse(all[r]);

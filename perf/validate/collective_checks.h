@@ -31,9 +31,10 @@ struct Players {
 };
 Players players_of(const Topology& topology);
 
-// The all_reduce to time, and the busbw that the cost model predicts for it if all rails run at the
-// rate of the slowest port, with and without latencies and cores. Uses the smallest of 4, 16 and 64
-// MiB that is limited mainly by links; 4 MiB if no size is, or if no rate is known. Pure.
+// Returns the all_reduce to time, and the busbw that the cost model predicts for it if all rails
+// run at the rate of the slowest port, with and without latencies and cores. Uses the smallest of
+// 4, 16 and 64 MiB that is limited mainly by links; 4 MiB if no size is, or if no rate is known.
+// Pure.
 CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const Samples& samples,
                                      const Players& players, const CostModel& costs);
 // Times the all_reduce that rank 0 expects. Collective; returns nothing if the job has one host.

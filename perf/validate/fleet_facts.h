@@ -11,8 +11,8 @@
 
 namespace weft::fabric {
 
-// The facts that the agent of a host reports. If the text is malformed, the result has no ports;
-// name and ranks of the host always come from the topology.
+// Returns the facts that the agent of a host reports. If the text is malformed, the result has no
+// ports; name and ranks of the host always come from the topology.
 HostFacts facts_of_host(const Topology& topology, int host, const std::string& text,
                         std::vector<FalseReport>& false_reports);
 

@@ -28,7 +28,7 @@ struct Simulation {
 };
 
 Simulation simulate(const SimulationOptions& options);
-// The report of a run on a simulated fabric of any kind.
+// Returns the report of a run on a simulated fabric of any kind.
 Report report_of(const SimulationOptions& options, Simulated run);
 
 }  // namespace weft::fabric

@@ -14,7 +14,7 @@
 namespace weft::fabric {
 namespace {
 
-// The common value of all ports; nullopt if values differ or a port has no value.
+// Returns the common value of all ports; nullopt if values differ or a port has no value.
 template <typename Get>
 auto common(const Report& report, const Get& get) -> decltype(get(PortFacts{})) {
   decltype(get(PortFacts{})) value;
@@ -36,7 +36,7 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-// Gb/s of a rail: declared, or as all its NICs report.
+// Returns the Gb/s of a rail: declared, or as all its NICs report.
 std::optional<double> rate_of(const Report& report, int rail) {
   if (const auto declared = report.policy.declared_gbps(rail)) return declared;
   if (report.declared_gbps > 0) return report.declared_gbps;

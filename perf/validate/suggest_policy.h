@@ -7,8 +7,8 @@
 
 namespace weft::fabric {
 
-// TOML for read_policy(): rates, MTUs, flow control and firmware on which all ports agree. A run
-// with the same results passes this policy.
+// Returns TOML for read_policy(): rates, MTUs, flow control and firmware on which all ports agree.
+// A run with the same results passes this policy.
 std::string suggested_policy(const Report& report);
 
 // `--suggest-policy PATH`: writes the file; if the verdict is not OK, prints to stderr instead.

@@ -57,7 +57,7 @@ double seconds_from(const std::string& flag, const std::string& text) {
   return value * scale;
 }
 
-// A launcher that weft does not support, so that each rank would run alone; empty: none.
+// Returns a launcher that weft does not support, so that each rank would run alone; empty: none.
 std::string unknown_launcher() {
   const std::pair<const char*, const char*> sizes[] = {
       {"PMI_SIZE", "MPICH's mpirun"},

@@ -17,8 +17,8 @@ struct WrongHost {
 // rank 0 gets the result. Throws JobFailed.
 WrongHost find_wrong_host(World& world);
 
-// The host and direction with nearly all wrong messages between hosts; host -1 if there is none.
-// `wrong` and `messages` are indexed by sender, then receiver.
+// Returns the host and direction with nearly all wrong messages between hosts; host -1 if there is
+// none. `wrong` and `messages` are indexed by sender, then receiver.
 WrongHost most_wrong(const std::vector<std::vector<int>>& wrong,
                      const std::vector<std::vector<int>>& messages);
 

@@ -5,11 +5,11 @@
 
 namespace weft {
 
-// Seconds since a fixed past time, the same for all threads of a host. Thread-safe.
+// Returns the seconds since a fixed past time, the same for all threads of a host. Thread-safe.
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-// The same clock in microseconds. Thread-safe.
+// Returns the same clock in microseconds. Thread-safe.
 inline double now_us() { return now_s() * 1e6; }
 
 }  // namespace weft

@@ -58,7 +58,7 @@ class [[nodiscard]] Status {
  private:
   Code code_ = Code::kOk;
   Rank rank_ = kNoRank;
-  std::shared_ptr<const std::string> message_;  // null: empty
+  std::shared_ptr<const std::string> message_;  // null: empty message
 };
 
 // A failed Status as an exception; what() is Status::to_string().

@@ -21,7 +21,8 @@
 namespace weft::train {
 
 struct CheckpointOptions {
-  int keep = 2;  // committed checkpoints to keep; a save removes older and interrupted checkpoints
+  // Number of committed checkpoints to keep; a save removes older and interrupted checkpoints.
+  int keep = 2;
   // For tests: a save calls this at each point where a rank may fail.
   std::function<void(const char* point)> at_point = {};
 };

@@ -12,7 +12,7 @@
 
 namespace weft::train {
 
-// Bytes are missing, or differ from those that were written.
+// Bytes are missing, or differ from the written bytes.
 struct Damaged : Error {
   using Error::Error;
 };
@@ -25,7 +25,7 @@ struct Unreadable : Damaged {
 // Writes path.tmp, syncs it, renames it to path and syncs the folder.
 void write_whole(const std::string& path, std::span<const std::span<const std::byte>> parts);
 void write_whole(const std::string& path, const std::string& text);
-// fsync of a folder, so that new entries survive a power failure.
+// Calls fsync on a folder, so that new entries survive a power failure.
 void sync_folder(const std::string& path);
 // Reads a file. Throws Damaged if it is missing, Unreadable if the system refuses.
 std::string read_whole(const std::string& path);

@@ -14,9 +14,9 @@ struct IndexEntry {
   Logical logical;
   std::size_t begin = 0, count = 0;
   std::string file;
-  std::uint64_t offset = 0;  // bytes
+  std::uint64_t offset = 0;  // offset in the file, in bytes
   std::uint32_t crc = 0;
-  std::string key() const;  // equal for replicas of a part
+  std::string key() const;  // a text that is equal for replicas of a part
 };
 
 nlohmann::json to_json(const IndexEntry& entry);
@@ -37,7 +37,7 @@ std::vector<Extent> find_extents(const Logical& wanted, std::size_t begin, std::
                                  const std::vector<const IndexEntry*>& stored);
 
 // Chooses the writer of each piece: the rank with the fewest elements so far, among those that have
-// the piece. In the result, [r][i] is whether rank r writes its i-th piece.
+// the piece. Element [r][i] of the result is true if rank r writes its i-th piece.
 std::vector<std::vector<bool>> share_out(const std::vector<std::vector<IndexEntry>>& of_rank);
 
 // Throws Error if the pieces do not cover all elements of their tensors.

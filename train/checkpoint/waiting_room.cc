@@ -64,7 +64,7 @@ void WaitingRoom::invite(const std::string& name, Rank rank, int size,
   write_whole(folder_ + "/" + name + kInvited, fmt::format("{} {} {}", rank, size, id));
 }
 
-// The lock file names its holder; a holder on another host counts as alive.
+// The lock file names its holder; a holder on another host is treated as alive.
 bool WaitingRoom::job_lives() const {
   std::ifstream file(save_ + "/lock");
   std::string text((std::istreambuf_iterator<char>(file)), {});

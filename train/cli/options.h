@@ -45,14 +45,14 @@ class OptionTable : OptionAdder {
   // Rows check the parsed options, and append names and values to `agreed`, for train::agree().
   OptionTable(CLI::App& command, std::string& agreed) : OptionAdder(command), agreed_(&agreed) {}
 
-  // Whether the options are parsed, so that rows check them.
+  // Returns whether the options are parsed, so that rows check them.
   bool checks() const { return agreed_ != nullptr; }
 
   struct Row {
     const OptionTable& table;
     CLI::Option* option;
     std::string name, value;
-    // Requires the same value on all ranks, or the same `said` instead.
+    // Requires that `said` (by default the value) is equal on all ranks.
     const Row& agreed() const { return agreed(value); }
     const Row& agreed(const std::string& said) const {
       if (table.agreed_ != nullptr)

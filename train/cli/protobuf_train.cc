@@ -123,7 +123,7 @@ void describe(const Operation& o, chakra::Node& node) {
     add(node, chakra::kRoot).set_uint64_val(static_cast<std::uint64_t>(o.root));
 }
 
-// The groups in the format of PyTorch's converter, which ASTRA-sim reads: ['[{...}, ...]'].
+// Returns the groups in the format of PyTorch's converter, which ASTRA-sim reads: ['[{...}, ...]'].
 chakra::Node groups_of(const Operations& operations, std::uint64_t id) {
   auto list = nlohmann::json::array();
   for (const auto& [number, group] : operations.named)

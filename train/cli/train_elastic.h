@@ -10,10 +10,10 @@
 namespace weft {
 
 struct Elasticity {
-  std::string folder;      // --save, shared by all ranks and waiting processes
+  std::string folder;      // folder of --save, shared by all ranks and waiting processes
   int replicas = 1;        // initial number of replicas
   bool gains = false;      // processes may wait in FOLDER/waiting to join
-  WorldOptions options{};  // for new Worlds
+  WorldOptions options{};  // options of new Worlds
 };
 
 Elasticity elasticity(const TrainFlags& flags);
@@ -23,7 +23,7 @@ Elasticity elasticity(const TrainFlags& flags);
 int replicas_that_fit(const train::TrainOptions& options, int most);
 
 struct Regrouped {
-  std::unique_ptr<World> world;  // null: this rank is not needed, or no change
+  std::unique_ptr<World> world;  // null: this rank is not needed, or nothing changes
   // The state in memory is valid: each rank keeps its part after step `step`, and a rank that has
   // not completed this step completes it. Otherwise all ranks load the newest checkpoint.
   bool in_memory = false;

@@ -25,8 +25,8 @@ struct TrainFlags {
   int steps = 300, sample = 0, staleness = 4;
   double temperature = 0.8;
   bool cache = true;       // generate the sample with a KV cache
-  double lr_per_256 = 0;   // 0: not given
-  double peak_tflops = 0;  // per GPU; 0: look up by its name
+  double lr_per_256 = 0;   // --lr-per-256; 0: not given
+  double peak_tflops = 0;  // peak rate per GPU; 0: looked up by the GPU's name
   // Values outside TrainOptions that must be equal on all ranks, as text for train::agree(), since
   // saving, sampling and tracing are collective. Set by check_train_flags().
   std::string agreed;

@@ -10,14 +10,15 @@
 namespace weft {
 
 struct RestartFlags {
-  int restarts = 0;      // --restart: maximum number of restarts
-  bool elastic = false;  // --elastic: fewer replicas per restart; alone: no other limit
-  std::string kill;      // --kill rank:step, for tests; empty: no rank
+  int restarts = 0;  // --restart: maximum number of restarts
+  // --elastic: each restart may have fewer replicas; without --restart: any number of restarts.
+  bool elastic = false;
+  std::string kill;  // --kill rank:step, for tests; empty: no rank
 
   bool on() const { return restarts > 0 || elastic; }
 };
 
-// Returns whether this job is a restart, or this rank replaces a killed one.
+// Returns whether this job is a restart, or this rank replaces a killed rank.
 bool restarted();
 // Checks the flags on a rank. Throws UsageError for restarts under a launcher, since launchers end
 // a job that lost a rank, and if --kill names no rank or step of this job.

@@ -22,7 +22,7 @@ template <class T>
 Checkpoint load_run(Communicator comm, const std::string& folder,
                     const std::vector<TensorPart<T>>& pieces, const TrainOptions& options);
 
-// Restores the scaler's scale and counters; keeps the scale if the checkpoint has none.
+// Restores the scaler's scale and counters; keeps the scale if the checkpoint has no scaler state.
 void restore(const Checkpoint& from, LossScaler& scaler);
 
 // Returns the differences from the checkpoint's run as warnings: the resumed run has another loss

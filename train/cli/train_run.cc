@@ -90,8 +90,8 @@ void require_steps(const train::StepReport& r, int steps) {
       r.step, r.loss, r.norm, r.step - r.lost + 1));
 }
 
-// Returns the text to evaluate, which is not trained on; empty: none. Short runs also hold out this
-// part without evaluating it, so that runs of any length train on the same text.
+// Returns the text to evaluate, which is not trained on; empty: none. Runs too short to evaluate
+// hold out the same text, so that runs of any length train on the same text.
 std::optional<train::Text> text_to_evaluate(const TrainFlags& flags, train::Text& text) {
   if (flags.eval_every == 0) return {};
   std::optional<train::Text> test;

@@ -11,7 +11,7 @@ namespace weft::train {
 struct KernelBench {
   std::size_t rows = 16 * 1024, width = 768, vocabulary = 50304, heads = 12, positions = 1024;
   int repeat = 20;
-  GpuPeaks peaks;  // 0: gpu_peaks() for the GPU's name
+  GpuPeaks peaks;  // peak rates; 0: gpu_peaks() for the GPU's name
 };
 // Measures on this rank's GPU and prints a table.
 void bench_kernels(const KernelBench& bench);

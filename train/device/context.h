@@ -35,9 +35,9 @@ class DeviceMark {
     return *this;
   }
   ~DeviceMark();
-  bool passed() const;              // does not block
+  bool passed() const;              // returns whether the mark has passed; does not block
   void wait() const;                // blocks the host; see DeviceContext::waits()
-  void before(void* stream) const;  // later work of the stream waits for the mark
+  void before(void* stream) const;  // makes later work of the stream wait for the mark
 
  private:
   DeviceContext* context_ = nullptr;
@@ -87,15 +87,16 @@ class DeviceContext {
   void bring(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);  // waits for the compute stream
   void wait() { mark(compute_).wait(); }  // blocks until the compute stream is empty
-  DeviceMark mark(void* stream);          // after the work now on the stream
-  // Blocks until all streams are empty, so that none waits for a collective. Call it before
+  DeviceMark mark(void* stream);          // returns a mark after the work now on the stream
+  // Blocks until all streams are empty, so that no stream waits for a collective. Call it before
   // operations that may synchronize all streams of the GPU: memory allocation, and the first
   // product of a shape, for which cuBLASLt loads a kernel. (Such an operation holds a driver lock
   // that the collective's kernel needs.) After the first step, such operations are rare.
   void settle();
   // settle() calls this while it waits, so that messages for other ranks advance. May be empty.
   std::function<void()> meanwhile;
-  std::size_t waits() const { return waits_; }  // times the host blocked on the device
+  // Number of times that the host blocked on the device.
+  std::size_t waits() const { return waits_; }
 
   // Makes the communication stream wait for the work now on the compute stream, and returns it.
   void* communication_after_compute() {
@@ -132,7 +133,8 @@ class DeviceContext {
   const int gpu_;
   void *compute_ = nullptr, *communication_ = nullptr, *transfer_ = nullptr;
 
-  // Chunks from the device, and their pieces: free ones by address and by size, and used ones.
+  // Chunks allocated from the device. Free pieces are indexed by address and by size; used pieces
+  // by address.
   std::set<char*> chunks_;  // first addresses; free pieces are not merged across chunks
   std::map<char*, std::size_t> free_;
   std::set<std::pair<std::size_t, char*>> free_by_size_;
@@ -140,11 +142,11 @@ class DeviceContext {
   std::size_t reserved_ = 0, used_ = 0, waits_ = 0;
   void* scratch_ = nullptr;
 
-  std::map<std::size_t, std::vector<void*>> pinned_free_;  // by size
+  std::map<std::size_t, std::vector<void*>> pinned_free_;  // free pinned memory, by size
   std::map<void*, std::size_t> pinned_in_use_;
   std::vector<void*> spare_events_;
   std::size_t launches_ = 0;
-  DeviceMark lately_;  // the launch that must complete before the host continues
+  DeviceMark lately_;  // an earlier launch that must complete before the host launches more
   // Memory that a stream may still read, and the mark after that read.
   std::deque<std::pair<PinnedMemory, DeviceMark>> uploads_;
 };

@@ -21,7 +21,7 @@ struct DeviceGemm {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* bias = nullptr;  // n elements, added to every row; null: none
+  const void* bias = nullptr;  // n elements that are added to every row; null: no bias
   std::size_t a_stride = 0, b_stride = 0, c_stride = 0;
   void* scratch = nullptr;  // DeviceContext::product_scratch()
 };

@@ -46,8 +46,8 @@ WEFT_HD bool aligned(const S* p) {
   return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
 }
 
-// Loads x[0, n) from p, n <= N, and sets the rest of x to zero. A pack of a wider E takes several
-// 16-byte accesses.
+// Loads x[0, n) from p, n <= N, and sets the rest of x to zero. If E is wider than the model's
+// element, a pack takes several 16-byte accesses.
 template <class E, int N, class V>
 WEFT_HD void load(V (&x)[N], const typename E::Stored* p, Index n) {
   using S = typename E::Stored;

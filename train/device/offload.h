@@ -36,7 +36,7 @@ class DeviceOffload {
  private:
   struct Stay {
     PinnedMemory memory;   // null once the block is in the file
-    DeviceMark arrived;    // after the copy from the device, for queued blocks
+    DeviceMark arrived;    // mark after the copy from the device, for queued blocks
     std::uint64_t at = 0;  // offset in the file
     std::size_t bytes = 0;
   };
@@ -46,7 +46,7 @@ class DeviceOffload {
   std::unique_ptr<OffloadFile> file_;  // null: all blocks stay in pinned memory
   std::map<std::uint64_t, Stay> stays_;
   std::deque<std::uint64_t> queue_;  // blocks to write to the file, in order
-  std::size_t queued_ = 0;           // bytes in the queue
+  std::size_t queued_ = 0;           // bytes of the queued blocks
   std::uint64_t next_ = 0, moved_ = 0;
 };
 

@@ -20,7 +20,8 @@ namespace weft::train {
 
 namespace {
 
-// Host numbers for kernels of T: copied to device memory, unless the caller has a device copy.
+// Makes values in host memory readable by kernels of T: on a device they are copied, unless the
+// caller already has a device copy.
 template <class T, class V>
 class ForKernels {
   static_assert(sizeof(V) == sizeof(float));

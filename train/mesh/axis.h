@@ -1,6 +1,6 @@
 // Axis: the communicator of this rank along one axis of the mesh (data, tensor, pipeline ...), and
-// the time that the rank waits in it. An axis of one rank sends nothing. Calls on device memory do
-// not block: they run on a stream, in order with the operators.
+// the time that the rank waits in the axis's calls. An axis of one rank sends nothing. Calls on
+// device memory do not block: they run on a stream, in order with the operators.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace weft::train {
 // Collective calls throw JobFailed when the communicator fails.
 class Axis {
  public:
-  Axis() = default;  // a group of this rank alone
+  Axis() = default;  // constructs a group of this rank alone
   explicit Axis(Communicator comm) : comm_(std::move(comm)) {
     if (comm_) size_ = comm_.size(), rank_ = comm_.rank();
   }

@@ -39,8 +39,9 @@ class Mesh {
   const MeshShape shape;
   const Coordinates at;
   Axis all, data, tensor, pipeline;
-  Axis shard, replica;  // the data axis split: ranks that shard a state, ranks with the same shard
-  Axis ends;            // first and last stage of this pipeline; size 1 on other stages
+  // Parts of the data axis: ranks that shard a state; ranks with the same shard.
+  Axis shard, replica;
+  Axis ends;  // first and last stage of this pipeline; size 1 on other stages
 
   // Collective. Duplicates `replica`, for calls without an order relative to calls of `replica`.
   Axis replica_again();
@@ -67,7 +68,7 @@ class AxisCounter {
 
  private:
   const World& world_;
-  std::vector<std::uint64_t AxisBytes::*> axis_of_;  // by peer
+  std::vector<std::uint64_t AxisBytes::*> axis_of_;  // the sum for bytes to a peer, by peer
 };
 
 }  // namespace weft::train

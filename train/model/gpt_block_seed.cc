@@ -134,8 +134,8 @@ class SeedBlock : public BlockParts<T> {
     return whole;
   }
 
-  // Returns all columns of a matrix whose rows have `groups` parts, where each rank has `columns`
-  // of each part; rows of `mine` are `stride` apart.
+  // All-gathers the columns of a matrix. Each row has `groups` parts; each rank holds `columns`
+  // columns of each part. Rows of `mine` are `stride` apart.
   Tensor<T> gather_columns(const T* mine, Index stride, Index columns, Index n, Index groups) {
     const Index own = n * groups * columns;
     Tensor<T> blocks(own * size(), Use::kWorkspace), whole(own * size(), Use::kActivations);

@@ -21,7 +21,7 @@ namespace weft::train {
 
 struct GptShape {
   Index vocabulary = 256, positions = 64, width = 64, heads = 4, layers = 4;
-  bool tied = true;  // the head and the embedding share a weight
+  bool tied = true;  // true: the head and the embedding share a weight
 };
 
 // Placement of embedding and head on tensor-parallel ranks: each rank has a block of the
@@ -42,8 +42,9 @@ struct Batch {
   Index samples = 1;
   std::vector<Token> tokens, targets;  // samples x positions; tokens in the first stage,
                                        // targets in the last
-  const Token *device_tokens = nullptr, *device_targets = nullptr;  // device copies, or null
-  double gradient_scale = 1;  // factor of the gradient of the mean loss
+  // Device copies of tokens and targets, or null.
+  const Token *device_tokens = nullptr, *device_targets = nullptr;
+  double gradient_scale = 1;  // factor applied to the gradient of the mean loss
   Index number = 0;           // index among this rank's micro-batches of the step
   // Inference with a KV cache: the tokens are rows [begin, begin + rows) of one sample, and the
   // keys and values of earlier rows are cached. rows 0: all rows, as in training.
@@ -99,7 +100,8 @@ inline Index local_rows(const GptShape& s, const GptParallel& p, Index samples) 
 void check_shape(const GptShape& shape, int tensor_ranks, int pipeline_ranks, Index samples,
                  const GptParallel& parallel);
 
-// Returns the number of parameters of a block, and below, of the model.
+// Returns the number of parameters of a block. The next function returns the parameters of the
+// model.
 inline std::size_t block_parameters(const GptShape& shape) {
   return 12 * shape.width * shape.width + 13 * shape.width;
 }

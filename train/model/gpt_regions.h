@@ -14,9 +14,9 @@ struct Regions {
   GptParallel parallel;
 
   Index size() const { return static_cast<Index>(parallel.tensor->size()); }
-  // Number of `rows` that this rank has outside a region.
+  // Returns the number of `rows` that this rank has outside a region.
   Index local(Index rows) const { return parallel.sequence ? rows / size() : rows; }
-  // Index of this rank's first element among all rows; `count`: elements per rank.
+  // Returns the index of this rank's first element among all rows; `count`: elements per rank.
   Index offset(Index count) const {
     return parallel.sequence ? static_cast<Index>(parallel.tensor->rank()) * count : 0;
   }
@@ -56,7 +56,7 @@ class RegionLayer : public Layer<T> {
   Index rows_of(const Batch& batch) const {
     return batch.rows > 0 ? batch.rows : batch.samples * shape_.positions;
   }
-  // Weights and gradient of the layer's parameter `at`.
+  // Return the weights and the gradient of the layer's parameter `at`.
   T* value(int at) { return list_[this->first + static_cast<Index>(at)].value; }
   T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }
 

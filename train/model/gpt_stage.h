@@ -11,7 +11,7 @@
 namespace weft::train {
 
 // WeightStore provides a unit's weights and gradients while the stage needs them (data_parallel.h).
-// This base class always has all of them.
+// This base class always has all weights and gradients.
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
@@ -27,7 +27,8 @@ class WeightStore {
 
 struct Unit {
   std::size_t first, last;  // the unit's parameters
-  std::size_t begin, end;   // the unit's part of the flat weights, a multiple of Options::multiple
+  // The unit's range in the flat weights; the length is a multiple of Options::multiple.
+  std::size_t begin, end;
 };
 
 template <class T>
@@ -35,7 +36,7 @@ class GptStage : public Stage<T> {
  public:
   struct Options {
     int stage = 0, stages = 1;
-    Index samples = 1;       // of a micro-batch
+    Index samples = 1;       // number of samples of a micro-batch
     bool recompute = false;  // save only the inputs of blocks (activation checkpointing)
     std::size_t multiple = 1;
     std::string offload =
@@ -46,9 +47,10 @@ class GptStage : public Stage<T> {
   void set_store(WeightStore* store) { store_ = store; }
   const std::vector<Unit>& units() const { return units_; }
   std::size_t flat_count() const { return units_.back().end; }
-  // Points the unit's parameters into these flat buffers. Null: leaves the pointers unchanged.
+  // Points the unit's parameters into these flat buffers. If a buffer is null, leaves its pointers
+  // unchanged.
   void bind(int unit, T* weights, T* gradients);
-  // Index of the unit with a tied embedding whose copy is in another stage; -1: none.
+  // Returns the index of the unit with a tied embedding whose copy is in another stage; -1: none.
   int shared_unit() const { return shared_unit_; }
   bool first() const { return options_.stage == 0; }
   bool last() const { return options_.stage + 1 == options_.stages; }
@@ -87,7 +89,7 @@ class GptStage : public Stage<T> {
   struct MicroBatch {
     Batch batch;
     std::vector<SavedForBackward<T>> kept;  // by unit
-    std::vector<Tensor<T>> inputs;          // by unit, if the unit is recomputed
+    std::vector<Tensor<T>> inputs;          // inputs of recomputed units, by unit
     // By unit: gradients of Parameter::early, if B and W are separate.
     std::vector<SavedForBackward<T>> early;
   };
@@ -106,14 +108,15 @@ class GptStage : public Stage<T> {
   std::size_t boundary_;
   std::vector<Parameter<T>> parameters_;
   std::vector<std::unique_ptr<Layer<T>>> layers_;  // one per unit
-  Tensor<LossSum<T>> losses_;                      // of the step's micro-batches, in the last stage
+  // Losses of the step's micro-batches, in the last stage.
+  Tensor<LossSum<T>> losses_;
   std::vector<Unit> units_;
   int shared_unit_ = -1;
   bool evaluates_ = false;
   WeightStore* store_ = nullptr;
   std::unique_ptr<Offload<T>> offload_;
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
-  std::vector<SavedForBackward<T>> cached_;  // by unit, in inference
+  std::vector<SavedForBackward<T>> cached_;  // KV caches in inference, by unit
 };
 
 // Returns the number of blocks per stage. The last stage gets fewer, since it also computes the

@@ -25,9 +25,9 @@ class Inference {
   // Returns the mean loss of the text's samples 0 to `samples` - 1, in nats per byte. Equals
   // Trainer::evaluate() for a batch of that size.
   double loss(const Text& text, std::uint64_t seed, Index samples);
-  // Samples `bytes` bytes of text after `prompt` (empty: a new line). With the cache, each byte is
-  // a forward pass of one position while the text fits the model's positions. Without the cache, or
-  // with a longer text, each byte is a forward pass of all positions.
+  // Samples `bytes` bytes of text after `prompt` (empty: a new line). With the cache, each byte
+  // costs a forward pass of one position, as long as the text fits the model's context (positions).
+  // Without the cache, or with a longer text, each byte costs a forward pass of all positions.
   std::string generate(const std::string& prompt, int bytes, double temperature, std::uint64_t seed,
                        bool cached = true);
 

@@ -35,7 +35,7 @@ class LossScaler {
   explicit LossScaler(double scale = 65536, int growth_steps = 2000)
       : scale_(scale), growth_steps_(growth_steps) {}
   double scale() const { return scale_; }
-  int good_steps() const { return good_; }  // since the last skipped step, or the start
+  int good_steps() const { return good_; }  // steps since the last skipped step, or since the start
   int skipped() const { return skipped_; }  // steps without a weight update
   // Restores the state of an earlier run's scaler.
   void restore(double scale, int good_steps, int skipped) {
@@ -44,7 +44,7 @@ class LossScaler {
     skipped_ = skipped;
   }
   void skip() { ++skipped_; }  // a skipped step without loss scaling
-  // norm: of all ranks' scaled gradients. Returns whether to apply the optimizer step.
+  // norm: the norm of all ranks' scaled gradients. Returns whether to apply the optimizer step.
   bool step(double norm) {
     if (!std::isfinite(norm)) {
       scale_ = std::max(1.0, scale_ / 2);

@@ -18,7 +18,8 @@ inline double flops_per_token(const GptShape& s) {
          12.0 * static_cast<double>(s.layers * s.width * s.positions);
 }
 
-// FLOPs per token of one block. The next function returns the head's FLOPs in units of one block.
+// Returns the FLOPs per token of one block. The next function returns the head's FLOPs in units of
+// one block.
 inline double block_flops_per_token(const GptShape& s) {
   return 6.0 * static_cast<double>(block_parameters(s)) +
          12.0 * static_cast<double>(s.width * s.positions);

@@ -1,5 +1,5 @@
 // SampleFeed: prefetches the samples of the next micro-batch while this one computes. A thread cuts
-// them from the text; for a device, a dedicated stream copies them to device memory.
+// the samples from the text; for a device, a dedicated stream copies the samples to device memory.
 #pragma once
 
 #include <array>
@@ -34,10 +34,10 @@ class SampleFeed {
         positions_(positions) {}
   ~SampleFeed() { forget(); }
 
-  // Fills the batch's tokens and targets with the item, and prefetches the next one if it is less
-  // than `end`. Blocks if the item was not prefetched. Call done() after the operators that read
-  // the device copies. Throws Error if out of memory, and like Text::sample(). `text` must live
-  // until its last item is filled, or until forget().
+  // Fills the batch's tokens and targets with the item, and prefetches the next item if its number
+  // is less than `end`. Blocks if the item was not prefetched. Call done() after the operators that
+  // read the device copies. Throws Error if out of memory, and like Text::sample(). `text` must
+  // live until its last item is filled, or until forget().
   void fill(Batch& batch, const Text& text, std::uint64_t item, std::uint64_t end);
   void done();
   // Drops prefetched items, and waits for the thread.
@@ -50,9 +50,10 @@ class SampleFeed {
     std::vector<Token> tokens, targets;
     BroughtSamples record;
   };
-  struct Slot {  // of device memory: tokens, then targets
+  struct Slot {  // a buffer in device memory: tokens, then targets
     Tensor<Beside<T, float>> memory;
-    DeviceMark read, filled;  // end of the operators that read it; end of the copy
+    // Marks after the operators that read the slot, and after the copy into the slot.
+    DeviceMark read, filled;
     Samples samples;
   };
 
@@ -65,11 +66,12 @@ class SampleFeed {
   const std::uint64_t seed_;
   const Index samples_, positions_;
   const Text* text_ = nullptr;
-  // The next item to fill, the next one to take from the thread, and the end of the items.
+  // The next item to fill, the next item to receive from the thread, and the end of the items.
   std::uint64_t item_ = 0, received_ = 0, end_ = 0;
   std::future<Samples> coming_;
-  std::array<Slot, 2> slots_;                                  // even and odd items, on a device
-  std::deque<std::pair<BroughtSamples, DeviceMark>> copying_;  // until the host observed their end
+  std::array<Slot, 2> slots_;  // even and odd items, on a device
+  // Copies whose end the host has not observed.
+  std::deque<std::pair<BroughtSamples, DeviceMark>> copying_;
   std::vector<BroughtSamples> records_;
 };
 

@@ -47,11 +47,12 @@ struct Logical {
 template <class T>
 struct Parameter {
   Logical logical;
-  double deviation = 0;  // standard deviation of the initial values; 0: zeros, or `ones`
+  // Standard deviation of the initial values; 0: all zero or, with `ones`, all one.
+  double deviation = 0;
   bool ones = false;
-  bool decays = false;     // weight decay: matrices only
+  bool decays = false;     // true for matrices: weight decay applies
   bool tied_copy = false;  // a second copy of a tensor that another stage owns
-  bool early = false;      // gradient computed in backward_input(), not backward_weight()
+  bool early = false;      // backward_input(), not backward_weight(), computes the gradient
   std::size_t offset = 0;  // index in the stage's flat weights
   T* value = nullptr;      // logical.count() elements
   T* gradient = nullptr;
@@ -73,14 +74,16 @@ template <class T>
 class Stage {
  public:
   virtual ~Stage() = default;
-  // Elements of the input tensor per micro-batch; 0 for the first stage, which reads samples.
+  // Returns the number of elements of the input tensor per micro-batch; 0 for the first stage,
+  // which reads samples.
   virtual std::size_t input_count() const = 0;
-  // Elements of the output tensor per micro-batch; 0 for the last stage, whose output is a loss.
+  // Returns the number of elements of the output tensor per micro-batch; 0 for the last stage,
+  // whose output is a loss.
   virtual std::size_t output_count() const = 0;
-  // Every micro-batch, numbered from 0, runs forward(), backward_input() and backward_weight()
-  // once, in this order; micro-batches may interleave. A stage consumes the received tensor and
-  // returns the tensor to send, to avoid copies. Tensors with count 0 are empty. forward() returns
-  // the output, the others return the gradient of the input.
+  // Returns every micro-batch, numbered from 0, runs forward(), backward_input() and
+  // backward_weight() once, in this order; micro-batches may interleave. A stage consumes the
+  // received tensor and returns the tensor to send, to avoid copies. Tensors with count 0 are
+  // empty. forward() returns the output, the others return the gradient of the input.
   virtual Tensor<T> forward(int microbatch, Tensor<T> input) = 0;
   virtual Tensor<T> backward_input(int microbatch, Tensor<T> grad_output) = 0;
   // Accumulates parameter gradients. Frees the tensors saved for this micro-batch.

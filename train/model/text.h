@@ -30,7 +30,7 @@ class Text {
 
  private:
   std::string bytes_, source_;
-  const char* flag_ = "--data";  // the flag that names another text
+  const char* flag_ = "--data";  // the flag with which the user can select another text
 };
 
 }  // namespace weft::train

@@ -24,7 +24,7 @@ namespace weft::train {
 using Token = std::int32_t;
 using Index = std::size_t;
 
-// Tokens or targets in host memory; `device`: their copy in device memory, or null.
+// Tokens or targets in host memory; `device`: a copy of the tokens in device memory, or null.
 struct Tokens {
   Tokens(const Token* host_, const Token* device_ = nullptr) : host(host_), device(device_) {}
   Token operator[](Index i) const { return host[i]; }
@@ -124,9 +124,9 @@ void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Inde
 
 // ---- cross-entropy ---------------------------------------------------------------------------
 
-// Three steps, since the vocabulary may be sharded over ranks: a rank has columns [first, first +
-// n). Between the steps, cross_entropy() reduces maximum, sum and target over the ranks. This first
-// step writes the maximum of each row.
+// Cross-entropy takes three steps, because the vocabulary may be sharded over ranks: a rank has
+// columns [first, first + n). Between the steps, cross_entropy() reduces maximum, sum and target
+// over the ranks. This first step writes the maximum of each row.
 template <class T>
 void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n);
 // Second step: sum of exp(logit - maximum) per row; target = the target's logit - maximum, or 0 if
@@ -166,12 +166,12 @@ void add_exact_squares(Beside<T, std::int64_t>* parts, const T* x, Index count, 
 
 struct AdamW {
   double rate, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1;
-  int step = 1;  // from 1
+  int step = 1;  // number of the step, from 1
 };
 // One optimizer step, in fp32 or fp64. Moments that the optimizer does not have are null.
 struct Update {
   bool adam = true;
-  AdamW how{};  // SGD uses rate and decay
+  AdamW how{};  // SGD uses only rate and decay
   double momentum = 0, gradient_scale = 1;
 };
 template <class T>

@@ -10,8 +10,9 @@
 namespace weft::train {
 namespace {
 
-// Tiles along a side: about 512 long, at most 16, so that repacking the other side per tile is
-// cheap. Depends only on the shape, so results have the same bits with any number of threads.
+// Returns the number of tiles along a side: at most 16 tiles of about 512, so that repacking the
+// other operand for each tile is cheap. Depends only on the shape, so results have the same bits
+// with any number of threads.
 Index tiles(Index length) { return std::min<Index>(std::bit_ceil((length + 639) / 640), 16); }
 
 constexpr Index kOfRowPiece = 1 << 16;      // elements that a thread reads per piece: 25 us

@@ -49,7 +49,7 @@ struct DataParallelOptions {
   bool overlap = true;
   // Sums micro-batches in one order for any number of replicas: see deterministic.h.
   bool deterministic = false;
-  int micro_batches = 1;  // per replica and step
+  int micro_batches = 1;  // number of micro-batches per replica and step
   bool sequence_parallel = false;
   std::string offload;  // folder, or "host", to which optimizer state is offloaded; empty: none
   bool server = false;  // the first replica is a parameter server, with ZeRO 0
@@ -79,8 +79,8 @@ class DataParallel : public WeightStore {
   // Advances the buckets in flight. The trainer calls this between operators.
   virtual void poll();
 
-  // Call after the last micro-batch: waits until this rank's part of the gradients is reduced over
-  // all replicas.
+  // To call after the last micro-batch: waits until this rank's part of the gradients is reduced
+  // over all replicas.
   virtual void finish();
   // Returns the sum of squares of this rank's part of the gradients. If several ranks have an
   // element, one rank counts it.
@@ -102,7 +102,7 @@ class DataParallel : public WeightStore {
   // Calls see(parameter) unit by unit, with all weights of the unit gathered.
   void visit(const std::function<void(const Parameter<T>&)>& see);
 
-  double exposed_seconds() const { return exposed_; }  // waits for buckets and weights
+  double exposed_seconds() const { return exposed_; }  // time of waits for buckets and weights
   double total_seconds() const { return total_; }      // time with buckets or weights in flight
   std::uint64_t offloaded_bytes() const { return state_.offloaded_bytes(); }
 
@@ -117,12 +117,13 @@ class DataParallel : public WeightStore {
   };
   struct BucketInFlight {
     const Bucket* bucket;
-    Sum* data = nullptr;      // of the whole bucket
+    Sum* data = nullptr;      // the bucket's data, all of it
     Tensor<Sum> own = {};     // the bucket's memory, if moved from the unit
     Tensor<Sum> blocks = {};  // every rank's block of this rank's part (deterministic mode)
-    Request handle = {};      // of the pending call
-    Request first_half = {};  // on a device, which enqueues both halves together
-    bool second = false;      // `handle` is the second half's
+    Request handle = {};      // handle of the pending call
+    // Handle of the first half on a device, where both halves are enqueued together.
+    Request first_half = {};
+    bool second = false;  // `handle` is the handle of the second half
   };
 
   // Customization points of a mode.
@@ -138,7 +139,8 @@ class DataParallel : public WeightStore {
   virtual void add_to_sums(int unit);
   // Returns the local gradient sums of a unit.
   virtual Sum* sums_of(int unit) { return sums() + unit_at(unit).begin; }
-  // Whether to send a unit's gradients after `done` micro-batches; if never, finish() sends them.
+  // Returns whether to send a unit's gradients after `done` micro-batches; if never, finish() sends
+  // them.
   virtual bool leaves(int unit, int done) const {
     return !sent_last(unit) && done == options_.micro_batches;
   }
@@ -158,7 +160,7 @@ class DataParallel : public WeightStore {
   Sum* own_part(const BucketInFlight& b) const {
     return b.data + static_cast<std::size_t>(mesh_.shard.rank()) * part(b.bucket->count());
   }
-  // The gradients that are complete after finish().
+  // Returns the gradients that are complete after finish().
   Tensor<Sum>& summed() {
     if constexpr (kHasMaster<T>)
       return sums_;
@@ -175,7 +177,7 @@ class DataParallel : public WeightStore {
   void widen_and_add(Sum* sums, T* gradients, std::size_t count);
   void take_front();  // waits until the first bucket of in_flight_ is reduced
   template <class Call>
-  void timed(Call call) {  // the call's time is exposed
+  void timed(Call call) {  // adds the call's time to the exposed time
     const double start = now_s();
     call();
     exposed_ += now_s() - start;
@@ -185,16 +187,16 @@ class DataParallel : public WeightStore {
   Mesh& mesh_;
   const DataParallelOptions options_;
   const OptimizerOptions optimizer_;
-  // Whether this rank has all weights and gradients, or only its part.
+  // True if this rank has all weights (all gradients), and not only its part.
   const bool whole_weights_, whole_gradients_;
   // Sums are separate from the gradients of a micro-batch: with 16-bit gradients, and in
   // deterministic mode if all ranks have all gradients.
   const bool separate_sums_;
   const bool updates_;           // this rank runs the optimizer
-  std::vector<Bucket> buckets_;  // from the end of the flat buffer
+  std::vector<Bucket> buckets_;  // buckets, from the end of the flat buffer
   Tensor<T> weights_, gradients_;
-  Tensor<Sum> sums_;             // as long as the gradients
-  std::vector<float> residual_;  // of compressed gradients, as long as gradients_
+  Tensor<Sum> sums_;             // sums over micro-batches; same length as gradients_
+  std::vector<float> residual_;  // residual of compressed gradients; same length as gradients_
   OptimizerState<T> state_;      // of this rank's part
   std::deque<BucketInFlight> in_flight_;
   bool adding_ = false;  // arrived() is adding the first bucket in flight
@@ -229,7 +231,7 @@ class DataParallel : public WeightStore {
     std::function<void(const HostOf<T>*)> put_back;
   };
   std::vector<std::unique_ptr<Copy>> copies_;
-  std::vector<int> done_;  // micro-batches, by unit
+  std::vector<int> done_;  // number of finished micro-batches, by unit
   double since_ = 0;       // when the first bucket in flight was sent
 };
 

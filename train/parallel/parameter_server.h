@@ -33,11 +33,12 @@ struct ServerReport {
   std::uint64_t updates = 0;
   // staleness[k]: number of gradients that were applied with weights k updates old.
   std::vector<std::uint64_t> staleness;
-  int most_ahead = 0;  // iterations between the fastest and the slowest worker, at most
+  int most_ahead = 0;  // maximum number of iterations between the fastest and the slowest worker
   struct PerWorker {
-    std::uint64_t last = 0;  // iterations in which this worker's gradient was last (synchronous)
-    double waited_s = 0;     // from each gradient's arrival to the server's answer
-    double worked_s = 0;     // from each answer to the worker's next gradient
+    // Number of iterations in which this worker's gradient arrived last (synchronous).
+    std::uint64_t last = 0;
+    double waited_s = 0;  // from each gradient's arrival to the server's answer
+    double worked_s = 0;  // from each answer to the worker's next gradient
   };
   std::vector<PerWorker> workers;
 };

@@ -56,8 +56,8 @@ class Zero2 : public Zero1<T> {
 
  private:
   struct OfUnit {
-    Tensor<T> gradients;  // of the micro-batches that are not sent yet
-    Tensor<Sum> sum;      // of the gradients, if these have 16 bits
+    Tensor<T> gradients;  // gradients of the micro-batches that are not sent yet
+    Tensor<Sum> sum;      // sum of the gradients, if the gradients have 16 bits
   };
   OfUnit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }
   Tensor<Sum>& sum_at(int unit) {

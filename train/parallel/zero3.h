@@ -57,10 +57,10 @@ class Zero3 : public Zero2<T> {
 
  private:
   struct OfUnit {
-    Tensor<T> weights;  // all of them, gathered, while needed
+    Tensor<T> weights;  // all weights of the unit, gathered, while needed
     int wanted = 0;
     std::optional<Request> fetch;
-    DeviceMark fetched;  // end of `fetch` on the device
+    DeviceMark fetched;  // mark after the all-gather on the device
     double since = 0, arrived = 0;
   };
   OfUnit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }

@@ -13,7 +13,7 @@
 namespace weft::train {
 namespace {
 
-// The messages sent at the end of a step: "0>1 F2".
+// Returns the messages sent at the end of a step: "0>1 F2".
 std::string sent_in(const PipelineSchedule& s, const PipelineStep& step) {
   std::vector<std::string> all;
   const int last = s.shape.stages() - 1;

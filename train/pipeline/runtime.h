@@ -62,13 +62,13 @@ class PipelineRuntime {
   struct Receive {
     PipelineAction action;
     StageMessage<T> data;
-    bool called = false;  // posted: the device no longer uses the memory
+    bool called = false;  // the receive is posted: the device no longer uses the memory
     Request handle{};
   };
   struct Send {
     StageMessage<T> data;
     Rank to;
-    bool called = false;  // sent: the device has computed the message
+    bool called = false;  // the send is posted: the device has computed the message
     Request handle{};
   };
   // Records of run_ from `first` on whose action the device has not completed.

@@ -22,7 +22,7 @@ struct PipelineCosts {
 struct PipelineTime {
   double time = 0;           // one training step, without the optimizer
   std::vector<double> busy;  // computing time of each rank
-  double bubble = 0;         // share of ranks * time without computing
+  double bubble = 0;         // fraction of (ranks * time) without computation
 };
 
 // Throws Error if a rank deadlocks.

@@ -24,7 +24,7 @@ struct AttentionParts {
 // and the shared ones. The first `dense_layers` blocks have a dense network.
 struct ExpertParts {
   int experts = 0, active = 0, shared = 0, width = 0, dense_layers = 0;
-  bool bias = false;  // one number per expert for load balancing (DeepSeek-V3)
+  bool bias = false;  // the router has one number per expert for load balancing (DeepSeek-V3)
 };
 
 // A decoder. Either like GPT-2 and GPT-3 (`ffn` 0), as in weft train: learned positions, biases,
@@ -38,23 +38,26 @@ struct ModelShape {
   AttentionParts attention = {};
   ExpertParts moe = {};
 
-  bool gpt() const { return ffn == 0; }  // weft train supports it
-  GptShape shape() const;                // for the trainer
+  bool gpt() const { return ffn == 0; }  // true: weft train supports the model
+  GptShape shape() const;                // the shape for the trainer
   std::int64_t h() const { return hidden; }
   // Size of q and k of a head; of v of a head; width of q, and of k and v together, of all heads.
   std::int64_t key_size() const;
   std::int64_t value_size() const;
   std::int64_t q_width() const { return heads * key_size(); }
   std::int64_t kv_width() const;
-  // Elements per token and block in a KV cache.
+  // Returns the number of elements per token and block in a KV cache.
   std::int64_t cached() const;
-  // Parameters of a block: attention; FFN, dense or all experts with router; FFN active per token.
+  // Parameters of a block: of attention; of the FFN (dense, or all experts and the router); of the
+  // FFN, active per token.
   std::int64_t attention_parameters() const;
   std::int64_t ffn_parameters() const;
   std::int64_t active_ffn_parameters() const;
-  std::int64_t expert_parameters() const { return 3 * h() * moe.width; }  // of one expert
+  // Parameters of one expert.
+  std::int64_t expert_parameters() const { return 3 * h() * moe.width; }
   int moe_layers() const { return moe.experts > 0 ? layers - moe.dense_layers : 0; }
-  // Parameters of all blocks, without norms; of the model, with the final norm; active per token.
+  // Parameters of all blocks, without norms; of the model, with the final norm; of the model,
+  // active per token.
   std::int64_t blocks() const;
   std::int64_t parameters() const;
   std::int64_t active_parameters() const;
@@ -64,7 +67,7 @@ struct ModelShape {
   double head_blocks() const { return 6.0 * vocabulary * hidden / block_flops(); }
   // The number of parameters that the user requested; 0: a known model.
   double asked = 0;
-  // The requested number, otherwise parameters().
+  // Returns the requested number, otherwise parameters().
   double stated() const { return asked > 0 ? asked : static_cast<double>(parameters()); }
 };
 

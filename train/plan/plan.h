@@ -25,7 +25,7 @@ struct Cluster {
   double gpu_tflops() const { return machine.tflops; }
   double host_GBps() const { return machine.host.gbps / 8; }
   double rail_GBps() const { return machine.rail.gbps * machine.payload_share / 8; }
-  // Time of a message from call to arrival: latency plus core time at both ends.
+  // Returns the time of a message from call to arrival: latency plus core time at both ends.
   double host_us() const { return machine.host.us + 2 * machine.core_us; }
   double rail_us() const { return machine.rail.us + 2 * (machine.core_us + machine.rail_core_us); }
 };
@@ -34,8 +34,8 @@ struct Cluster {
 struct Wanted {
   int batch = 512;  // sequences per step, over all ranks
   int tp = 0, pp = 0, dp = 0, microbatch = 0, zero = -1;
-  int ep = 0, cp = 1;    // as in Layout
-  std::string schedule;  // empty: any
+  int ep = 0, cp = 1;    // see Layout
+  std::string schedule;  // pipeline schedule; empty: any
   Precision precision;
   bool operator==(const Wanted&) const = default;
 };
@@ -55,13 +55,13 @@ struct Layout {
   // number of ranks that shard each sequence (ring attention, Liu et al., arXiv 2310.01889).
   int ep = 1, cp = 1;
   int microbatch = 1;    // sequences
-  int microbatches = 1;  // per step and pipeline
-  int chunks = 1;        // stages per rank
+  int microbatches = 1;  // micro-batches per step and pipeline
+  int chunks = 1;        // number of stages per rank
   std::string schedule = "1f1b";
   bool recompute = false;
   Precision precision;
 
-  RankMemory memory;  // of the rank with the highest peak
+  RankMemory memory;  // memory of the rank with the highest peak
   bool fits = false;
   // Of the rank that sends the most: blocks, parameters, and bytes sent per step and axis;
   // dp_rail_bytes: the dp bytes that leave the host.
@@ -73,8 +73,8 @@ struct Layout {
   double step_s = 0, compute_s = 0, tp_s = 0, dp_s = 0, dp_exposed_s = 0, ep_s = 0, cp_s = 0;
   // The part of tp_s and dp_s that is message latency, independent of size.
   double tp_latency_s = 0, dp_latency_s = 0;
-  double bubble = 0;  // idle share of the pipeline's time
-  double pace = 1;    // work of the slowest pipeline rank / mean
+  double bubble = 0;  // idle fraction of the pipeline's time
+  double pace = 1;    // work of the slowest pipeline rank / mean work
   double mfu = 0;     // train/model/mfu.h, without recomputation
   double tokens_per_s = 0;
 
@@ -94,7 +94,7 @@ struct Plan {
   std::vector<Layout> closest;  // if no layout fits: the layout with the least memory
   int considered = 0, fitting = 0;
   std::string advice;                 // the recommended strategy and its reason
-  std::vector<std::string> warnings;  // with numbers
+  std::vector<std::string> warnings;  // warnings, with numbers
 };
 
 // Ranks all layouts. Throws Error if batch or ranks are not divisible in any layout.

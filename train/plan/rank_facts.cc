@@ -91,16 +91,17 @@ struct LayoutSizes {
   double padded(double elements) const {
     return l.zero == 0 ? elements : std::ceil(elements / d) * d;
   }
-  // Bytes saved per block until its backward pass: x, the outputs of two norms, the sum of x and
-  // the attention; `results`; four numbers per row.
+  // Returns the bytes saved per block until its backward pass: x, the outputs of two norms, the sum
+  // of x and the attention; `results`; four numbers per row.
   double saved() const {
     return l.precision.element * (4 * rows * h + results * rows / t + kept_sums) +
            4 * rows * l.precision.wide;
   }
   double kept() const { return l.recompute ? bsh() : saved(); }
-  // Bytes held per block between B and W: inputs of four products and gradients of their results.
+  // Returns the bytes held per block between B and W: inputs of four products and gradients of
+  // their results.
   double between() const { return l.precision.element * (4 * rows * h + results * rows / t); }
-  // Bytes held by the head, in addition to the logits.
+  // Returns the bytes held by the head, in addition to the logits.
   double head_kept() const { return 2 * bsh() + 2 * rows * l.precision.wide; }
   double bsh() const { return rows * h * l.precision.element; }
 
@@ -114,7 +115,7 @@ struct LayoutSizes {
   double results, sent_keys, dispatched;
 };
 
-// The peak of the step: in the backward pass of the head, or of a block.
+// Returns the peak of the step: in the backward pass of the head, or of a block.
 RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
                      const HeldFacts& held) {
   const Layout& l = x.l;

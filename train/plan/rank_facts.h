@@ -10,10 +10,10 @@ namespace weft::train {
 
 // Facts of the ranks of one pipeline stage.
 struct RankFacts {
-  bool first = false, last = false;  // has the embedding, the head
-  int blocks = 0;                    // of all its stages
-  double parameters = 0;             // elements
-  RankMemory memory;                 // at its peak
+  bool first = false, last = false;  // the stage has the embedding; the head
+  int blocks = 0;                    // blocks of all stages of a rank
+  double parameters = 0;             // number of parameters
+  RankMemory memory;                 // memory at the peak
   // Bytes sent per step and axis: the mean over the ranks of this stage.
   double tp_bytes = 0, pp_bytes = 0, dp_bytes = 0, ep_bytes = 0, cp_bytes = 0;
 };

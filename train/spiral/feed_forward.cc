@@ -18,7 +18,7 @@ namespace {
 constexpr int kServers = FeedForwardShape::kServers, kRails = FeedForwardShape::kRails;
 constexpr int kMicroBatches = FeedForwardShape::kMicroBatches;
 
-// Name of a rank in the figure: rail A or B, and the number of its server.
+// Returns the name of a rank in the figure: rail A or B, and the number of its server.
 std::string gpu_name(Rank rank) {
   return fmt::format("{}{}", rank % kRails == 0 ? 'A' : 'B', rank / kRails + 1);
 }

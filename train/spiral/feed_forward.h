@@ -50,15 +50,16 @@ class NeuronLayer : public Stage<double> {
   Axis& server_;
   bool first_, last_;
   Index in_, out_, own_;
-  std::vector<double> weights_, gradients_;  // of this GPU's neurons; biases at the end
+  std::vector<double> weights_, gradients_;  // weights of this GPU's neurons, then their biases
   std::vector<Parameter<double>> parameters_;
   std::map<int, Kept> kept_;
   double loss_ = 0;
 };
 
 struct FeedForwardStep {
-  double loss = 0;                                             // on the GPUs of the last server
-  std::map<std::pair<Rank, std::string>, std::uint64_t> sent;  // bytes by peer and link
+  // Loss, on the GPUs of the last server.
+  double loss = 0;
+  std::map<std::pair<Rank, std::string>, std::uint64_t> sent;  // bytes sent, by peer and link
 };
 
 // Collective, for six ranks on three hosts with two rails; throws UsageError for other jobs. Trains

@@ -29,7 +29,7 @@ struct SpiralOptions {
   int staleness = 4;
   int hidden = 100, points_per_arm = 100, arms = 3;
   double rate = 0.3, regularisation = 1e-3;
-  std::uint64_t seed = 24;  // of the golden run: 97 % at 5000 iterations, 98 % at 10,000
+  std::uint64_t seed = 24;  // seed of the golden run: 97 % at 5000 iterations, 98 % at 10,000
   int straggler_us = 0;     // delay of the last worker per iteration
   int report_every = 0;     // iterations between points of the curve; 0: only the last
   // Rank 0 calls this with each point of the curve as soon as it is computed.
@@ -37,13 +37,13 @@ struct SpiralOptions {
 };
 
 struct SpiralResult {
-  std::vector<double> weights;     // W1, b1, W2, b2; the same on every rank except with ps-async
+  std::vector<double> weights;     // W1, b1, W2, b2; equal on all ranks except with ps-async
   std::vector<SpiralPoint> curve;  // the last point is the end
   int workers = 1;
   double seconds = 0;
   std::uint64_t operations = 0;  // multiply-adds of this rank's forward and backward passes
   double waited_s = 0;           // this rank's time in synchronization
-  ServerReport server;           // rank 0's, with a parameter server
+  ServerReport server;           // report of the parameter server, on rank 0
 };
 
 // Collective. Trains over all ranks of comm. Each sample belongs to one worker, and the gradient is

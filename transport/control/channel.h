@@ -44,14 +44,14 @@ class Channel {
   struct Piece {
     std::string head;
     std::shared_ptr<const std::string> body;
-    std::size_t from = 0, bytes = 0;  // the range of the body
+    std::size_t from = 0, bytes = 0;  // the piece's range of the body
     std::size_t size() const { return head.size() + bytes; }
   };
 
   Fd fd_;
   wire::Decoder decoder_{0};
   std::deque<Piece> out_;
-  std::size_t sent_ = 0;  // bytes of the first piece
+  std::size_t sent_ = 0;  // bytes of the first piece that are sent
   std::size_t queued_ = 0;
   bool heard_ = false;
   std::string why_;

@@ -334,7 +334,8 @@ std::optional<std::vector<std::string>> decode_parts(std::string_view bytes, int
 }
 
 std::string pack_parts(const std::vector<std::string>& parts) {
-  constexpr int kLevel = 9;  // 1,024 ranks of 8 rails, 1.5 MB: 21 KB in 10 ms; 40 KB at level 3
+  // For 1,024 ranks with 8 rails, 1.5 MB compress to 21 KB in 10 ms (level 3: 40 KB).
+  constexpr int kLevel = 9;
   const std::string bytes = encode_parts(parts);
   std::string packed(ZSTD_compressBound(bytes.size()), '\0');
   const std::size_t size =

@@ -52,7 +52,8 @@ enum class Type : std::uint8_t {
   kShrunk,  // the surviving ranks, '1' or '0' per rank; then kDoors of the new job
   kDoor,    // to rank 0: this rank's door, "address port"
   kDoors,   // from rank 0: the doors of all ranks
-  kLetter,  // a mailbox number and a rank: the receiver toward rank 0, the sender from it
+  // A mailbox number and a rank: to rank 0: the receiver's rank; from rank 0: the sender's rank.
+  kLetter,
   kLast = kLetter,
 };
 
@@ -77,7 +78,8 @@ class Decoder {
 
   void feed(std::string_view bytes);
   Result next(Frame& frame);
-  bool partial() const { return begin_ < buffer_.size(); }  // an incomplete frame is buffered
+  // True if an incomplete frame is buffered.
+  bool partial() const { return begin_ < buffer_.size(); }
 
  private:
   std::string buffer_;
@@ -99,7 +101,7 @@ struct Hello {
   Rank rank = 0;
   int size = 1;
   std::string nonce;     // kNonceBytes
-  std::string instance;  // kInstanceBytes, random; the same in all attempts of a process
+  std::string instance;  // kInstanceBytes, random; equal in all attempts of a process
   std::uint64_t pid = 0;
   std::string host;
 };
@@ -132,9 +134,10 @@ std::optional<JobFailure> decode_failure(std::string_view payload);
 
 // The kind of a gather, as a flag in the sequence number of a kGather to rank 0.
 enum class Gathering : std::uint64_t {
-  kForAll = 0,                         // each rank's bytes, to all ranks
-  kForEach = std::uint64_t{1} << 63,   // the bytes are encode_parts() of one part per rank
-  kToRoot = std::uint64_t{1} << 62,    // each rank's bytes, to rank 0; other ranks get no bytes
+  kForAll = 0,                        // each rank's bytes are sent to all ranks
+  kForEach = std::uint64_t{1} << 63,  // the bytes are encode_parts() of one part per rank
+  // Each rank's bytes are sent to rank 0; other ranks get no bytes.
+  kToRoot = std::uint64_t{1} << 62,
   kFromRoot = std::uint64_t{1} << 61,  // rank 0's bytes are encode_parts(): each rank gets its own
   kInGroup = std::uint64_t{1} << 60,   // the bytes are encode_parts() of a group's name and the
                                        // rank's bytes: to all ranks of that group

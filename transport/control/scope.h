@@ -19,7 +19,7 @@ struct Scope {
   Rank rank = kNoRank;
   std::uint64_t group = 0;
   bool every_rank = false;  // the communicator contains every rank of the job
-  // Whether the ranks can no longer gather on the control plane.
+  // Returns whether the ranks can no longer gather on the control plane.
   bool ends_gathers() const { return ends != Ends::kGroup || every_rank; }
   auto operator<=>(const Scope&) const = default;  // kAll sorts first
 };

@@ -17,7 +17,7 @@ namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns the number of forks between the first process that loaded the library and this one.
+// Returns the number of forks between the first process that loaded the library and this process.
 int fork_generation() noexcept;
 
 // Owns a file descriptor that is closed in forked children. Movable.
@@ -84,19 +84,21 @@ std::string local_address(int fd);
 // Returns false if no process listens at the endpoint. May wait up to 100 ms.
 bool somebody_listens(const Endpoint& at) noexcept;
 
-// Starts to connect; POLLOUT reports the outcome. On failure the Fd is empty, `error` has errno.
+// Starts to connect; POLLOUT reports the outcome. On failure the Fd is empty, and `error` is the
+// errno.
 Fd start_connect(const Endpoint& to, int& error);
 // Returns the errno of a finished connection attempt, 0 if it connected.
 int connect_error(int fd) noexcept;
 
-// Accepts a pending connection. On failure the Fd is empty and `error` has errno.
+// Accepts a pending connection. On failure the Fd is empty, and `error` is the errno.
 Fd accept_from(int listener, int& error);
 
 Fd make_wake_fd();
 void ring(const Fd& wake) noexcept;
 void drain(const Fd& wake) noexcept;
 
-// Raises the limit of open files by `more`, as far as permitted. Returns whether all of them fit.
+// Raises the limit of open files by `more`, as far as permitted. Returns whether the new limit
+// permits all `more` files.
 bool allow_files(int more) noexcept;
 // Raises the limit of open files by `more`. Throws Error with the limit if it cannot.
 void need_files(int more);

@@ -12,7 +12,7 @@ class Witness {
  public:
   virtual ~Witness() = default;
   // Returns snapshots of this rank and of ranks of its machine that do not respond themselves, at
-  // most kMaxTestimonyBytes; longer ones are dropped.
+  // most kMaxTestimonyBytes; longer texts are dropped.
   virtual std::string snapshot() = 0;
   // Returns whether an outside observer requests snapshots. Called at every heartbeat.
   virtual bool asked() = 0;

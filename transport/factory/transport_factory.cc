@@ -31,7 +31,8 @@ Rank first_with(const Topology& topology, std::string Place::*text) {
   return kNoRank;
 }
 
-// Whether every rank has rails, and all are verbs devices with (without) reliable connections.
+// Returns whether every rank has rails, and all are verbs devices with (without) reliable
+// connections.
 bool all_rails_are_rdma(const Topology& topology, bool reliable) {
   for (Rank r = 0; r < topology.nranks(); ++r) {
     const auto& rails = topology.place(r).rails;

@@ -1,4 +1,4 @@
-// Chooses the transport of the rails and makes this rank's end of it.
+// Chooses the transport of the rails and makes this rank's end of that transport.
 #pragma once
 
 #include <memory>

@@ -108,7 +108,8 @@ bool used(int gpu) noexcept {
 }
 }  // namespace
 
-// cudaGetDevice() returns 0 by default, so 0 counts as chosen only if its context is active.
+// cudaGetDevice() returns 0 by default, so GPU 0 is treated as chosen only if its context is
+// active.
 int gpu_chosen() noexcept {
   if (const int gpu = current_gpu(); gpu >= 0) return gpu;
   int chosen = 0, count = 0;

@@ -43,7 +43,7 @@ struct ExportedMemory {
 // How an RDMA NIC accesses device memory: through a dma-buf, or at a CPU address of the memory,
 // which also a NIC without GPU support can register.
 struct NicMemory {
-  int fd = -1;               // of the dma-buf, closed by the caller; -1: none
+  int fd = -1;               // file descriptor of the dma-buf, closed by the caller; -1: none
   std::uint64_t offset = 0;  // offset of the memory in the dma-buf
   void* mapped = nullptr;    // CPU address of the memory; nullptr: none
   std::string why;           // the reason if both are missing
@@ -55,7 +55,7 @@ struct DeviceWork {
   // or the result of cudaGetLastError().
   int (*launch)(const void* args, void* stream) = nullptr;
   // Loads onto the current GPU all code that launch() may run, for any `args`; nullptr if there is
-  // nothing to load. Returns like launch().
+  // nothing to load. Returns 0 or an error, like launch().
   int (*load)() = nullptr;
   // Runs the work on this CPU. local(p) converts the GPU address p to the CPU's address.
   void (*run)(const void* args, void* (*local)(const void* p)) = nullptr;
@@ -134,7 +134,7 @@ class Device {
   // Exports the allocation that contains `inside` to other processes. Throws Error with the kind of
   // allocation if it cannot be exported.
   virtual ExportedMemory export_memory(const void* inside) = 0;
-  // Returns the start address.
+  // Opens memory that another process exported; returns its start address.
   virtual void* open(const ExportedMemory& exported, int pid, int gpu) = 0;
   virtual void close(void* opened) noexcept = 0;
 

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// A random number, since containers of a machine may use equal pids; new in a forked child.
+// Returns a random number, since containers of a machine may use equal pids; new in a forked child.
 std::uint64_t process_number() {
   static Mutex mutex;
   static std::uint64_t number WEFT_GUARDED_BY(mutex) = 0;

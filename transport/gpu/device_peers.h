@@ -18,10 +18,12 @@ namespace weft {
 
 // A buffer's address as sent to other ranks (plain bytes).
 struct DeviceAddress {
-  std::uint64_t process = 0;               // unique number of the process
-  std::int32_t pid = 0, gpu = -1;          // gpu: the owner's number; -1: not device memory
-  std::uint64_t id = 0, base = 0, at = 0;  // allocation, its start, the buffer
-  ExportedMemory exported;                 // bytes 0: not exportable
+  std::uint64_t process = 0;  // unique number of the process
+  // gpu: the owner's number of its GPU; -1: not device memory
+  std::int32_t pid = 0, gpu = -1;
+  // Id and start address of the allocation; address of the buffer.
+  std::uint64_t id = 0, base = 0, at = 0;
+  ExportedMemory exported;  // bytes 0: not exportable
 };
 
 // Describes this process's buffer [data, data + bytes). exported.bytes is 0 if not exportable.

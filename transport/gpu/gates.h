@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// How long the destructor of a communicator or World waits for an unresponsive GPU.
+// Time for which the destructor of a communicator or World waits for an unresponsive GPU.
 inline constexpr std::chrono::seconds kLeave{2};
 
 // A fence has two words: the stream writes `arrived` and waits for `done`. The side that waits for
@@ -31,18 +31,19 @@ bool unless_streams_wait(const std::function<void()>& give_back);
 
 // Waits until no stream of a World (counted in `waiting`) waits at the fence of a call, for at most
 // settle_limit. Called before CUDA calls that allocate memory (cudaMalloc, cudaHostRegister) or
-// load code, which may also wait for all streams of the process. The limit is for fences that only
-// a later call of this thread would open. Tests that do not permit late calls raise the limit.
+// load code, which may also wait for all streams of the process. The limit prevents a deadlock if
+// only a later call of this thread can release the fence. Tests that do not permit late calls raise
+// the limit.
 inline std::atomic<std::chrono::milliseconds> settle_limit{std::chrono::milliseconds{500}};
 void settle(const std::atomic<std::size_t>& waiting);
 // Returns the number of waiting streams of a World, identified by the object that its communicators
 // share.
 std::atomic<std::size_t>& waiting_streams_of(const void* world);
 
-// A pool of one thread's fences. The caller must hold a lock, except for put().
+// A pool of one thread's fences. The caller must hold a lock for all calls except put().
 class StreamFences {
  public:
-  // waiting: counts the World's streams that wait at fences of calls; must outlive this object.
+  // waiting: counter of the World's streams that wait at fences of calls; must outlive this object.
   StreamFences(Device& device, std::atomic<std::size_t>& waiting)
       : device_(device), waiting_(waiting) {}
   // Waits up to kLeave until streams have passed the opened fences. After that, words that a stream
@@ -54,7 +55,7 @@ class StreamFences {
   // Takes a free fence. Throws Error if the device cannot allocate memory.
   StreamFence take();
   // Makes later work on the stream wait for open(). A captured fence is part of a graph that may be
-  // launched at any time, so its stream counts as waiting for the lifetime of this object.
+  // launched at any time, so its stream is treated as waiting for the lifetime of this object.
   void put(const StreamFence& gate, Device::Stream stream, bool captured);
   // Unblocks the stream; the fence becomes free unless it is captured.
   void open(const StreamFence& gate, bool captured);
@@ -66,7 +67,8 @@ class StreamFences {
   Device& device_;
   std::atomic<std::size_t>& waiting_;
   std::vector<std::atomic<std::uint32_t>*> pages_;  // the words
-  std::vector<StreamFence> all_, used_;             // used_: free once the stream has reset `done`
+  // used_: fences that become free once the stream has reset `done`
+  std::vector<StreamFence> all_, used_;
   std::atomic<std::size_t> captured_{0};
 };
 

@@ -31,7 +31,7 @@ class PooledMemory {
   ~PooledMemory();
   PooledMemory(PooledMemory&& other) noexcept;
   PooledMemory& operator=(PooledMemory&& other) noexcept;
-  // Whether the pool contains a block for `bytes` now; another thread may take it.
+  // Returns whether the pool contains a block for `bytes` now; another thread may take it.
   static bool pooled(int gpu, std::size_t bytes) noexcept;
   std::byte* get() const;
   std::size_t size() const;
@@ -43,7 +43,7 @@ class PooledMemory {
   // Keeps GPU memory in the pool for the lifetime of the process, since peers may have mapped it,
   // and CUDA does not define the behavior of mappings of freed memory.
   void share() noexcept;
-  static std::size_t shared_bytes() noexcept;  // total memory with share() called
+  static std::size_t shared_bytes() noexcept;  // total bytes of memory for which share() was called
 
   // Returns pooled memory to the device: all GPU memory that is not shared, and pinned memory
   // beyond kKept bytes that was unused for kIdle. The limits avoid pinning memory for each long

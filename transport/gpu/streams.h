@@ -1,8 +1,8 @@
 // The streams of weft's copies and kernels: two per GPU, shared by all communicators of the
 // process. Their work waits only for earlier work on the same stream, so it always completes. There
 // are only two because CUDA has 8 queues for all streams of a process
-// (CUDA_DEVICE_MAX_CONNECTIONS): a stream queued behind one that waits for it never runs.
-// Thread-safe.
+// (CUDA_DEVICE_MAX_CONNECTIONS): a stream that is queued behind a stream that waits for it never
+// runs. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -116,7 +116,7 @@ class CheckedTransport final : public Transport,
   // One of the two equal halves of a note.
   struct Half {
     Say what = Say::kAck;
-    std::uint32_t number = 0;  // kAck: of tags; kAgain: of the repetition of tags[0]
+    std::uint32_t number = 0;  // kAck: number of tags; kAgain: number of the repetition of tags[0]
     std::array<std::uint64_t, kTags> tags{};
     std::uint32_t check = 0;  // crc32c of the fields above
     std::uint32_t zero = 0;
@@ -130,10 +130,10 @@ class CheckedTransport final : public Transport,
   struct Message {
     enum class Is : std::uint8_t { kFree, kSend, kRecv } is = Is::kFree;
     Transfer transfer;    // as posted by the caller
-    Head head;            // the caller's, or none (sign 0); kSend: with checksum
+    Head head;            // the caller's head, or no head (sign 0); for kSend with the checksum
     bool failed = false;  // completed with an error
     // kSend
-    int under_way = 1;  // sends of this message in the inner transport
+    int under_way = 1;  // unfinished sends of this message in the inner transport
     bool acknowledged = false;
     // kRecv
     bool by_view = false;  // a kRecv through a kView of the inner transport
@@ -205,7 +205,7 @@ class CheckedTransport final : public Transport,
   int rail_;
   std::uint64_t own_bit_;
   // Upper bits of this layer's tags, by rail: the rails of a pair share one tag space, since each
-  // may replace the other. The bit below own_bit_ distinguishes retransmissions from notes.
+  // rail may replace another rail. The bit below own_bit_ distinguishes retransmissions from notes.
   std::uint64_t own_tags_;
   std::vector<Peer> peers_;
   std::deque<Message> messages_;  // deque: stable addresses
@@ -215,7 +215,8 @@ class CheckedTransport final : public Transport,
   bool polling_ = false;
   // Peers with tags in `to_acknowledge`.
   std::vector<Rank> owing_;
-  std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // caller's id by the repetition's
+  // caller's id, by the id of the repetition
+  std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;
   std::uint64_t next_again_id_ = 0;
   std::unordered_map<void*, Staged> staged_;
   // The last send of this batch: callers often send the same bytes to several peers.

@@ -30,13 +30,13 @@ struct JobSpec {
   std::vector<std::uint16_t> ports;
   int listen_fd = -1;                        // rank 0: listening socket inherited from weft launch
   std::string secret;                        // HMAC key of the job
-  std::chrono::milliseconds timeout{30000};  // applies to every wait of the bootstrap
+  std::chrono::milliseconds timeout{30000};  // limit of every wait of the bootstrap
 };
 
 // Reads the environment: WEFT_RANK/WEFT_SIZE/WEFT_ROOT/WEFT_SECRET (weft launch), a PMIx server,
 // torchrun's RANK/WORLD_SIZE/MASTER_ADDR/MASTER_PORT, in this order; without any of these, the job
 // has one rank. WEFT_TIMEOUT_MS sets the timeout. Throws Error naming the variable and its value if
-// one is malformed or missing.
+// a variable is malformed or missing.
 JobSpec job_from_environment();
 
 // Thrown if ranks missed the timeout of an all_gather or left the job; what() contains these ranks.
@@ -66,8 +66,8 @@ class Job {
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
 
-  // All-gathers byte strings of any size; returns them in rank order. Collective. Throws
-  // GatherFailed naming the ranks that did not call before the timeout.
+  // All-gathers byte strings of any size; returns the strings of all ranks in rank order.
+  // Collective. Throws GatherFailed naming the ranks that did not call before the timeout.
   virtual std::vector<std::string> all_gather(std::string_view mine) = 0;
   // All-gather within each group: collective over the job, but a rank receives only the entries of
   // ranks that passed the same group. Other entries are empty, and their bytes are not transferred

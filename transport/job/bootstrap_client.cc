@@ -163,11 +163,11 @@ class BootstrapClient {
     return nullptr;
   }
 
-  // The time of the next connection attempt. If thousands of ranks connect at once, the listen
-  // queue overflows. The kernel drops some SYNs, and all clients' kernels retry at the same times,
-  // after 1, 3, 7, 15 s. Other clients see a connection that the listener does not have. Therefore
-  // each rank has its own retry time. With `once`, the door may accept late: the connection then
-  // waits if the queue holds all ranks.
+  // Returns the time of the next connection attempt. If thousands of ranks connect at once, the
+  // listen queue overflows. The kernel drops some SYNs, and all clients' kernels retry at the same
+  // times, after 1, 3, 7, 15 s. Other clients see a connection that the listener does not have.
+  // Therefore each rank has its own retry time. With `once`, the door may accept late: the
+  // connection then waits if the queue holds all ranks.
   Clock::time_point anew_at(const Attempt& a) const {
     const std::chrono::milliseconds own(spec_.rank * std::int64_t{619} % 1000);
     if (a.step == Step::kConnecting) return a.begun_at + 1s + own;

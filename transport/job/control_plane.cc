@@ -165,7 +165,8 @@ bool Plane::blamed(Rank rank, std::optional<Code> code) const {
 }
 
 void Plane::fail_gather(const std::string& why) {
-  // After a failure, an ended gather is only a consequence, so keep the failure as the error.
+  // If the job has already failed, the gather failed as a consequence: keep the first failure as
+  // the error.
   if (gather_error_.empty() && !failed()) gather_error_ = why;
   changed_.notify_all();
 }

@@ -2,8 +2,8 @@
 // connections, and the state that it shares with the callers of Job.
 //
 // silent() measures ages at the thread's last iteration: while the thread itself does not run
-// (stopped process, busy machine), no rank counts as unresponsive. Ages below three heartbeats are
-// raised to three, since heartbeats have that much jitter.
+// (stopped process, busy machine), no rank is treated as unresponsive. Ages below three heartbeats
+// are raised to three, since heartbeats have that much jitter.
 #pragma once
 
 #include <poll.h>
@@ -23,7 +23,7 @@ namespace weft {
 class Plane {
  public:
   Plane(const JobSpec& spec, std::chrono::milliseconds period);
-  virtual ~Plane() = default;  // after stop()
+  virtual ~Plane() = default;  // call stop() first
   Plane(const Plane&) = delete;
   Plane& operator=(const Plane&) = delete;
 
@@ -86,7 +86,7 @@ class Plane {
   void set_failure(const Status& failure) WEFT_REQUIRES(mutex_);
   // Records a failure on which rank 0 has decided, or the loss of rank 0.
   void hear(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_);
-  // Whether rank 0 has decided on a failure of this scope, or of scope kAll.
+  // Returns whether rank 0 has decided on a failure of this scope, or of scope kAll.
   bool decided(const Scope& scope) const WEFT_REQUIRES(mutex_);
   bool blamed(Rank rank) const WEFT_REQUIRES(mutex_) { return blamed(rank, {}); }
   bool taken_for_dead(Rank rank) const WEFT_REQUIRES(mutex_) {
@@ -119,7 +119,7 @@ class Plane {
   const Rank rank_;
   const int size_;
   const std::chrono::milliseconds timeout_;
-  const std::chrono::milliseconds period_;  // between heartbeats
+  const std::chrono::milliseconds period_;  // time between heartbeats
 
   mutable Mutex mutex_;
   Status failure_ WEFT_GUARDED_BY(mutex_);  // see Job::failure()
@@ -149,8 +149,9 @@ class Plane {
   Witness* witness_ WEFT_GUARDED_BY(mutex_) = nullptr;
   // Number of the current or last inquiry.
   std::uint32_t inquiry_ WEFT_GUARDED_BY(mutex_) = 0;
-  bool inquiring_ WEFT_GUARDED_BY(mutex_) = false;      // an inquiry is in progress
-  bool for_outsiders_ WEFT_GUARDED_BY(mutex_) = false;  // an outside observer waits for it
+  bool inquiring_ WEFT_GUARDED_BY(mutex_) = false;  // an inquiry is in progress
+  // An outside observer waits for the current inquiry.
+  bool for_outsiders_ WEFT_GUARDED_BY(mutex_) = false;
   std::vector<std::string> snapshots_ WEFT_GUARDED_BY(mutex_);
   Clock::time_point last_snapshot_ WEFT_GUARDED_BY(mutex_){};
   Clock::time_point inquiry_until_ WEFT_GUARDED_BY(mutex_){};

@@ -77,8 +77,8 @@ class RootPlane : public Plane {
   // Records the first failure of a scope and broadcasts it, also to the rank that reported it.
   void declare(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_);
   // If a deadline expires on many ranks, all of them send inquiries at once. Rank 0 queues the
-  // inquiries, since the first verdict is the job's and makes most of the queued inquiries
-  // obsolete.
+  // inquiries, since the first verdict applies to the whole job and makes most of the queued
+  // inquiries obsolete.
   void pass_on(Clock::time_point now) WEFT_REQUIRES(mutex_);
   void pass_letter(std::uint32_t box, Rank to, Rank from, std::string_view bytes)
       WEFT_REQUIRES(mutex_);
@@ -107,7 +107,7 @@ class RootPlane : public Plane {
   const std::size_t gather_most_;          // limit on the bytes of one rank in one gather
   // By rank; [0] stands for this rank and has no channel.
   std::vector<Peer> peers_ WEFT_GUARDED_BY(mutex_);
-  std::vector<Rank> order_ WEFT_GUARDED_BY(mutex_);  // ranks of the polled connections
+  std::vector<Rank> order_ WEFT_GUARDED_BY(mutex_);  // ranks of the polled connections, in order
   Clock::time_point next_beat_ WEFT_GUARDED_BY(mutex_){};
   Clock::time_point stop_at_ WEFT_GUARDED_BY(mutex_) = Clock::time_point::max();
   bool gathering_ WEFT_GUARDED_BY(mutex_) = false;

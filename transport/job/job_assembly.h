@@ -52,9 +52,9 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
 std::chrono::milliseconds answer_time(const JobSpec& spec);
 // Parses a port number; returns 0 if `text` is not a port number.
 std::uint16_t port_in(std::string_view text);
-// Whether the address is a numeric loopback address.
+// Returns whether the address is a numeric loopback address.
 bool on_loopback(std::string_view address) noexcept;
-// Whether every address of a comma-separated list is a loopback address or "localhost".
+// Returns whether every address of a comma-separated list is a loopback address or "localhost".
 bool all_on_loopback(std::string_view addresses) noexcept;
 // Resolves a door, "address port"; empty if the text is malformed.
 std::vector<Endpoint> door_endpoints(const std::string& door);
@@ -68,7 +68,7 @@ std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> d
 // Throws WrongSetUp if the cause is the launch of the processes, otherwise Error.
 [[noreturn]] void throw_assembly_failure(const Status& failure);
 
-// Whether connect() has used this listen_fd: another job of the process must not reuse it.
+// Returns whether connect() has used this listen_fd: another job of the process must not reuse it.
 bool listen_fd_taken(int fd) noexcept;
 
 // Starts rank 0's control plane over the connections to `members`.

@@ -1,5 +1,5 @@
 // A job for tests: its ranks are objects in one process, without sockets. A Job destroyed without
-// leave() counts as dead, like a process that ended.
+// leave() is treated as dead, like a process that ended.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -34,7 +34,7 @@ class Mailbox {
   // Removes the oldest letter and returns it in `letter`; returns false if the box is empty, which
   // costs one load.
   virtual bool receive(Letter& letter) noexcept = 0;
-  virtual bool waiting() const noexcept = 0;  // whether a letter is queued
+  virtual bool waiting() const noexcept = 0;  // true if a letter is queued
   // Returns a descriptor that is readable while a letter is queued; -1 if unsupported.
   virtual int fd() const noexcept { return -1; }
 };
@@ -67,7 +67,7 @@ class PostOffice : public std::enable_shared_from_this<PostOffice> {
   std::shared_ptr<Lying> box(std::uint32_t number);
   void send(std::uint32_t box, Rank to, std::string_view bytes) noexcept;
 
-  Mutex carrying_;  // separate from mutex_: callers of deliver() may hold a lock that carry_ takes
+  Mutex carrying_;  // not mutex_, because callers of deliver() may hold a lock that carry_ takes
   Carry carry_ WEFT_GUARDED_BY(carrying_);
   Mutex mutex_;
   std::vector<std::shared_ptr<Lying>> boxes_ WEFT_GUARDED_BY(mutex_);

@@ -21,7 +21,7 @@ struct LaunchOptions {
   // Binds each rank to its share of the cores (one core, round robin, if there are more ranks than
   // cores). Ranks that share a core and wait for each other double every latency.
   bool bind = true;
-  bool tag = false;  // put "[rank] " before each line of output
+  bool tag = false;  // true: "[rank] " precedes each line of output
   // Ranks report their own errors; the launcher reports only killed ranks.
   bool ranks_say_why = false;
   // A killed rank does not end the job: the other ranks decide whether to continue.

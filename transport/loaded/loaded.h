@@ -1,8 +1,8 @@
 // Optional libraries, loaded with dlopen on first use.
 //
 // This folder defines a library's functions under their own names, each as a jump to the loaded
-// one. They must not be called before the library was loaded. The definitions are weak, so that a
-// test that fakes a library can define the functions itself.
+// function. These functions must not be called before the library was loaded. The definitions are
+// weak, so that a test that fakes a library can define the functions itself.
 #pragma once
 
 #include <span>
@@ -26,9 +26,10 @@ class LoadedLibrary {
 
   explicit operator bool() const { return why_not_.empty(); }
   const char* title() const { return title_; }
-  // Returns the loaded file; empty if none.
+  // Returns the name of the loaded file; empty if no file is loaded.
   const std::string& file() const { return file_; }
-  // Returns why it is unavailable, from the dynamic linker; empty if it is available.
+  // Returns why the library is unavailable, from the dynamic linker; empty if the library is
+  // available.
   const std::string& why_not() const { return why_not_; }
 
  private:
@@ -36,7 +37,7 @@ class LoadedLibrary {
   std::string file_, why_not_;
 };
 
-// Each loads its library on the first call. Thread-safe. Defined only if the build has the
+// Each function loads its library on the first call. Thread-safe. Defined only if the build has the
 // library's headers (WEFT_HAVE_VERBS, WEFT_HAVE_UCX, WEFT_HAVE_PMIX).
 const LoadedLibrary& verbs_library();
 const LoadedLibrary& ucx_library();

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// The CRC without the initial and the final complement.
+// Returns the CRC without the initial and the final complement.
 std::uint32_t raw(const void* data, std::size_t bytes, std::uint32_t crc) noexcept {
   auto* p = static_cast<unsigned char*>(const_cast<void*>(data));
   while (bytes > 0) {  // ISA-L takes the length as int

@@ -53,7 +53,8 @@ class Completions {
     if (size() == 0) handed_ = end_ = 0;
   }
   std::vector<Completion> all_;
-  std::size_t handed_ = 0, end_ = 0;  // [handed_, end_) are pending; both are 0 if none is
+  // [handed_, end_) are pending; both are 0 if no completion is pending
+  std::size_t handed_ = 0, end_ = 0;
 };
 
 Status no_such_rank(Rank rank, std::size_t ranks, const char* wire);
@@ -62,7 +63,7 @@ struct PeerRecord {
   Rank rank = kNoRank;
   std::string where;  // "rank 3 on host b"
   Status failure;     // the reason that every transfer with the peer fails
-  Status note;        // why one transfer failed while others still work
+  Status note;        // why one transfer failed while other transfers with the peer work
   Head disputed;      // the head of the peer's message that did not match the receive
 
   const Status& cause() const { return failure.ok() ? note : failure; }

@@ -15,11 +15,11 @@ class TagTable {
 
   // Returns the slot of the tag, or kNone.
   std::uint32_t find(std::uint64_t tag) const { return entries_[place_of(tag)].slot; }
-  // Sets the tag's slot, replacing any earlier one.
+  // Sets the tag's slot, replacing any earlier slot.
   void set(std::uint64_t tag, std::uint32_t slot) {
     if (insert(tag, slot) != kNone) entries_[place_of(tag)].slot = slot;
   }
-  // Sets the tag's slot if it has none. Returns the existing slot, or kNone.
+  // Sets the tag's slot if the tag has no slot. Returns the existing slot, or kNone.
   std::uint32_t insert(std::uint64_t tag, std::uint32_t slot) {
     Entry& entry = entries_[place_of(tag)];
     if (entry.slot != kNone) return entry.slot;
@@ -56,7 +56,7 @@ class TagTable {
   std::size_t home(std::uint64_t tag) const {
     return (tag * 0x9e3779b97f4a7c15u >> 32) & (entries_.size() - 1);
   }
-  // Returns the index of the tag's entry, or of the free entry that it would take.
+  // Returns the index of the tag's entry, or of the free entry that the tag would use.
   std::size_t place_of(std::uint64_t tag) const {
     std::size_t i = home(tag);
     while (entries_[i].slot != kNone && entries_[i].tag != tag) i = next(i);

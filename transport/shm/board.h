@@ -20,7 +20,7 @@ namespace weft::shm {
 // with each use of the part.
 class BoardParts {
  public:
-  // Whether a rank can have offered this id; true for 0 (no part).
+  // Returns whether a rank can have offered this id; true for 0 (no part).
   static bool exists(std::uint64_t part) {
     return static_cast<std::uint32_t>(part) < kFixedBoards + kBoards;
   }
@@ -38,7 +38,8 @@ class BoardParts {
   friend class ShmBoard;
   struct Retired {
     std::uint32_t number;
-    std::vector<std::pair<const std::atomic<std::uint64_t>*, std::uint64_t>> uses;  // still open
+    // Members that may still use the part.
+    std::vector<std::pair<const std::atomic<std::uint64_t>*, std::uint64_t>> uses;
   };
   void retire(Retired retired) noexcept { retired_.push_back(std::move(retired)); }
 

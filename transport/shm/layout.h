@@ -20,9 +20,10 @@ struct Hello {
 inline constexpr std::uint64_t kProbe = 0x77656674'70726f62;
 
 inline constexpr std::size_t kLine = 64;
-inline constexpr std::uint32_t kRing = 256;                 // cells per ordered pair of ranks
-inline constexpr std::size_t kInline = 40;                  // most bytes inside a cell
-inline constexpr int kFixedBoards = 3, kBoards = 256;       // communicators with a board
+inline constexpr std::uint32_t kRing = 256;  // cells per ordered pair of ranks
+inline constexpr std::size_t kInline = 40;   // most bytes of a message inside a cell
+// Number of boards of each size, one per communicator.
+inline constexpr int kFixedBoards = 3, kBoards = 256;
 inline constexpr std::size_t kBoardBytes = 32u << 10;       // longest message on a fixed board
 inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // longest message on any other board
 
@@ -52,22 +53,25 @@ struct alignas(kLine) Cell {
   std::atomic<std::uint8_t> revoked;  // the sender cancelled the message: see revoked()
   std::uint8_t reserved;
   std::uint64_t tag;
-  std::uint64_t sign;  // of the head beside the ring, read only on a mismatch; 0: no head
+  // Sign of the head beside the ring, which is read only on a mismatch; 0: no head.
+  std::uint64_t sign;
   union {
     std::byte data[kInline];
     struct {
-      std::uint64_t bytes;    // of the message; kFragment: of this piece
+      std::uint64_t bytes;    // size of the message; kFragment: size of this piece
       std::uint64_t address;  // kSlot, kFragment: offset in the sender's arena; kMapped: offset in
                               // the region; kCma: the sender's address
-      std::uint64_t serial;   // kMapped: of the region; kFragment: bytes of the whole message
-      std::uint32_t index;    // kMapped: of the region
+      // kMapped: serial number of the region; kFragment: bytes of the whole message
+      std::uint64_t serial;
+      std::uint32_t index;  // kMapped: index of the region
     } at;
   };
 };
 static_assert(sizeof(Cell) == kLine);
 inline std::uint32_t passed_over(std::uint32_t cell) { return (cell + 1) ^ (1u << 31); }
-// Whether the sender passed cell number `cell` over, given the cell's `seq`: passed_over(cell), or
-// the value of any later lap, since the sender does not overwrite a message that was not read.
+// Returns whether the sender passed cell number `cell` over, given the cell's `seq`:
+// passed_over(cell), or the value of any later lap, since the sender does not overwrite a message
+// that was not read.
 inline bool was_passed_over(std::uint32_t seq, std::uint32_t cell) {
   const std::uint32_t laps_ahead = (seq - (cell + 1)) << 1;  // without the bit of passed_over()
   return laps_ahead == 0 ? seq != cell + 1 : laps_ahead < 1u << 31;
@@ -91,7 +95,7 @@ struct alignas(kLine) BoardPart {
 struct alignas(kLine) BoardHalf {
   std::atomic<std::uint32_t> round;
   std::uint32_t reserved;
-  std::uint64_t sign;  // of the head behind the data, read only on a mismatch
+  std::uint64_t sign;  // sign of the head behind the data, which is read only on a mismatch
   std::byte* data() { return reinterpret_cast<std::byte*>(this) + 16; }
 };
 static_assert(16 + sizeof(Head) <= kLine);

@@ -1,4 +1,5 @@
-// Tries to open other processes' memory, and groups the ranks that can.
+// Tests whether this process can open the memory of other ranks, and groups ranks that can open
+// each other's.
 #include "transport/shm/reach.h"
 
 #include <fcntl.h>

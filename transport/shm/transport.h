@@ -72,9 +72,9 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   // A send whose cell the peer has not finished reading.
   struct Sent {
     std::uint64_t id = 0;
-    bool report = false;       // complete `id` on the acknowledgment
+    bool report = false;       // true: the acknowledgment completes `id`
     bool open = true;          // not acknowledged yet
-    bool passed_over = false;  // by later rounds; `round` is the cell's
+    bool passed_over = false;  // later rounds passed the cell over; `round` is the cell's round
     std::uint8_t round = 0;
     int slot = -1;
   };
@@ -92,7 +92,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   struct Early {
     std::uint32_t cell = 0;
     std::unique_ptr<std::byte[]> spilled;
-    std::size_t bytes = 0;  // spilled; less than the whole message for a fragment
+    std::size_t bytes = 0;  // spilled bytes; fewer than the message has for a fragment
     Code code = Code::kOk;
   };
   using Matched = Matching<Early>;
@@ -107,7 +107,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
     int pid = 0;
     int arena_fd = -1, directory_fd = -1;  // the peer's descriptors
     std::byte* arena = nullptr;            // null until it is needed
-    SharedRegion region;                   // contains `arena`; empty for this rank itself
+    SharedRegion region;                   // the region with `arena`; empty for this rank itself
     std::unique_ptr<PeerRegions> memory;   // null until it is needed
     // this rank's messages to the peer
     Cell* out = nullptr;               // in the peer's arena
@@ -141,7 +141,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   void meet_callers() noexcept;
   void choose_copies(std::string_view mode);
   void make_slots();
-  // Returns the index among the members; -1 if the rank is not on this machine.
+  // Returns the index of the rank among the members; -1 if the rank is not on this machine.
   int member(Rank rank) const noexcept {
     const auto r = static_cast<std::size_t>(rank);
     return rank < 0 || r >= member_of_.size() ? -1 : member_of_[r];
@@ -177,8 +177,8 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   void receive(Peer& p, const Transfer& t) noexcept;
   const std::byte* mapped_bytes(Peer& p, const Message& m) noexcept;
   const std::byte* bytes_of(Peer& p, const Message& m, std::uint32_t cell) noexcept;
-  // Whether the sender cancelled the message. Check after reading the sender's own memory; discard
-  // the bytes if true.
+  // Returns whether the sender cancelled the message. Check after reading the sender's own memory;
+  // discard the bytes if true.
   bool revoked(Peer& p, const Cell& cell) noexcept;
   bool read_memory(Peer& p, const Message& m, void* to) noexcept;
   // Copies the message's bytes; fails if the sender cancelled it.
@@ -186,7 +186,8 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
                        bool streaming) noexcept;
   std::byte* bounce(std::size_t bytes, int& index) noexcept;
   void release_cell(Peer& p, std::uint32_t cell) noexcept;
-  // Keeps this cell, and its slot if any. False if too many are kept already.
+  // Keeps this cell and, if the message has one, its slot. False if too many cells or slots are
+  // kept already.
   bool keep(Peer& p, const Message& m, std::uint32_t cell) noexcept;
   void complete(std::uint64_t id, Code code = Code::kOk) noexcept { done_.add(id, code); }
   // Takes a slot of the smallest class that fits `bytes` and has more than `left` free; -1 if none.
@@ -198,10 +199,10 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   Layout layout_;
   SharedRegion arena_;
   std::optional<Readable> readable_;                        // while peers read this rank's memory
-  const std::size_t unexpected_most_ = unexpected_limit();  // bytes per peer
-  int me_ = 0;                                              // index among the members
+  const std::size_t unexpected_most_ = unexpected_limit();  // limit in bytes per peer
+  int me_ = 0;                                              // index of this rank among the members
   std::vector<int> member_of_;  // by world rank, -1: not on this machine
-  std::size_t unexpected_ = 0;  // messages of all peers
+  std::size_t unexpected_ = 0;  // number of unexpected messages of all peers
   std::vector<Peer> peers_;
   std::vector<Peer*> near_;  // peers whose arenas are mapped or failed to map
   std::uint32_t callers_ = 0;

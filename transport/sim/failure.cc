@@ -39,7 +39,7 @@ void SimFabric::State::detect_kill(Rank rank) {
   for (std::uint32_t m = 0; m < messages.size(); ++m) {
     SimMessage& msg = messages[m];
     if (msg.flags == 0 || (msg.src != rank && msg.dst != rank)) continue;
-    // Messages that have arrived and wait only for the receiver's core count as received.
+    // Messages that have arrived and wait only for the receiver's core are treated as received.
     if (msg.has(SimMessage::kLanded) && msg.has(SimMessage::kRecvOpen)) continue;
     if (msg.has(SimMessage::kLent)) continue;
     fail(m, Code::kPeerFailed);

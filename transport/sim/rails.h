@@ -28,7 +28,7 @@ class SimRails {
   Rank rank_of(Rank of_fabric) const { return of_fabric / rails_; }
   bool link_up(Rank rank, int rail) const { return fabric_.link_up(host_[at(rank)], rail); }
 
-  // Both results must not outlive this object.
+  // The results of transport() and channel() must not outlive this object.
   std::unique_ptr<Transport> transport(Rank rank, int rail);
   std::unique_ptr<DatagramChannel> paths(Rank rank);
 
@@ -50,8 +50,8 @@ class SimRails {
   std::vector<int> host_;
   double latency_us_;
   SimFabric fabric_;
-  std::vector<std::deque<Flying>> flying_;  // by rank
-  std::vector<double> delay_us_;            // by rail
+  std::vector<std::deque<Flying>> flying_;  // datagrams in flight, by rank
+  std::vector<double> delay_us_;            // delay of datagrams, by rail
   int loss_ = 0;
   std::uint64_t random_ = 1;
 };

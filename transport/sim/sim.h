@@ -67,21 +67,23 @@ struct SimFabricOptions {
   std::vector<double> rail_scale;  // rate of rail r = rail.gbps * rail_scale[r]; empty: all 1
   std::vector<SimSlowdown> slowdowns;
   std::vector<SimSlowPort> slow_ports;
-  std::vector<double> host_scale;  // relative speed of each host's cores and inner links; empty: 1
+  // Relative speed of each host's cores and inner links; empty: all 1.
+  std::vector<double> host_scale;
   double payload_share = 1;        // payload per byte on a rail or the spine (TCP: 1448.0 / 1538)
-  std::size_t header_bytes = 0;    // on a rail or the spine, once per message
+  std::size_t header_bytes = 0;    // header bytes per message on a rail or the spine
   std::size_t eager_below = 8192;  // shorter messages do not wait for their receive
-  std::vector<int> cpu_of_rank;    // the core that handles a rank's messages; empty: its own each
-  double post_us = 0;              // core time of the sender, per message ...
-  double send_us_per_byte = 0;     // ... and per byte
-  double complete_us = 0;          // core time of the receiver, per message ...
-  double copy_us_per_byte = 0;     // ... and per byte of a kRecv ...
-  bool rail_copies = true;         // (also between hosts, as with sockets) ...
-  double reduce_us_per_byte = 0;   // ... or of a kView, which its reader reduces
-  double skew_us = 0;              // maximum late start of ranks; applied by the driver
-  std::uint64_t seed = 1;          // of delays and late starts
-  double delay_us_max = 0;         // maximum extra delay of a message
-  bool reorder = false;            // delays may reorder the messages of a pair
+  // The core that handles a rank's messages; empty: each rank has its own core.
+  std::vector<int> cpu_of_rank;
+  double post_us = 0;             // core time of the sender, per message ...
+  double send_us_per_byte = 0;    // ... and per byte
+  double complete_us = 0;         // core time of the receiver, per message ...
+  double copy_us_per_byte = 0;    // ... and per byte of a kRecv ...
+  bool rail_copies = true;        // (also between hosts, as with sockets) ...
+  double reduce_us_per_byte = 0;  // ... or per byte of a kView, which its reader reduces
+  double skew_us = 0;             // maximum late start of ranks; applied by the driver
+  std::uint64_t seed = 1;         // seed of delays and late starts
+  double delay_us_max = 0;        // maximum extra delay of a message
+  bool reorder = false;           // delays may reorder the messages of a pair
   std::vector<SimFailure> failures;
   std::uint64_t lose_message = 0;  // the message to lose, numbered by departure from 1 (0:
                                    // none); only its two transfers fail
@@ -116,7 +118,7 @@ struct SimService {
 };
 
 struct SimStatistics {
-  std::uint64_t messages = 0;  // departed
+  std::uint64_t messages = 0;  // departed messages
   std::uint64_t events = 0;
   std::uint64_t host_bytes = 0;              // payload between ranks of a host
   std::vector<std::uint64_t> rail_bytes;     // payload between hosts, by departure rail
@@ -124,7 +126,7 @@ struct SimStatistics {
   std::uint64_t uplink_bytes = 0;            // the part of rail_bytes that went from leaf to leaf
   std::vector<std::uint64_t> host_tx_bytes;  // payload that left each host
   std::vector<SimPortUse> ports;             // used ports, busiest first: ports[0] limits
-  std::vector<SimService> watched;           // in order of acceptance
+  std::vector<SimService> watched;           // services in the order in which they were accepted
 };
 
 class SimFabric {
@@ -170,7 +172,7 @@ class SimFabric {
 
   std::uint64_t activity() const;  // completions reported plus polled, over all ranks
   std::size_t views_lent() const;  // views not yet released, over all ranks
-  std::uint64_t trace() const;     // a hash of every event so far and its time
+  std::uint64_t trace() const;     // a hash of all events so far and their times
   SimStatistics statistics() const;
 
   struct State;

@@ -40,7 +40,7 @@ inline std::uint64_t sim_key(Rank a, Rank b) {
 // A FIFO server: a tx or rx port, the spine between two hosts, or a core.
 struct SimPort {
   double ps_per_byte = 0;
-  std::int64_t header_ps = 0;  // per message
+  std::int64_t header_ps = 0;  // fixed time per message
   std::int64_t free_ps = 0;    // time at which all messages so far are served
   std::int64_t busy_ps = 0;
   std::uint64_t bytes = 0;
@@ -69,25 +69,25 @@ struct SimMessage {
     kDeparted = 64,  // the tx port has the message
     kSent = 128,     // the last byte has left
     kLanded = 256,   // the last byte has arrived
-    kAsView = 512,   // the receive is for a view ...
-    kLent = 1024,    // ... which the receiver holds now
+    kAsView = 512,   // the receive is for a view
+    kLent = 1024,    // the receiver holds the view now
     kLost = 2048,    // the message will not arrive
   };
   std::uint64_t tag = 0;
   std::size_t bytes = 0;
   std::uint64_t send_id = 0;
   std::uint64_t recv_id = 0;
-  Head head;  // the sender's; if only the receive is posted, the expected head
+  Head head;  // the sender's head; if only the receive is posted, the expected head
   const void* from = nullptr;
   void* to = nullptr;
   std::int64_t tail_ps = 0;  // when the last byte reaches the last port passed
   Rank src = 0;
   Rank dst = 0;
-  std::uint32_t next = 0;        // in the match table's bucket, or on the free list
-  std::uint32_t buffer = 0;      // holds the bytes from kSent to the end
+  std::uint32_t next = 0;        // next message in the match table's bucket, or on the free list
+  std::uint32_t buffer = 0;      // index of the buffer with the bytes, from kSent to the end
   std::uint32_t generation = 0;  // detects stale tokens
   std::uint16_t flags = 0;       // 0: on the free list
-  std::uint16_t events = 0;      // scheduled for the message
+  std::uint16_t events = 0;      // number of events scheduled for the message
 
   bool has(unsigned f) const { return (flags & f) != 0; }
   void set(unsigned f) { flags = static_cast<std::uint16_t>(flags | f); }
@@ -152,7 +152,7 @@ struct SimFabric::State {
   void arrived(std::uint32_t m);
   void deliver(std::uint32_t m);
   void close(std::uint32_t m, SimMessage::Flag side, Code code, bool report);
-  void fail(std::uint32_t m, Code code);  // both sides
+  void fail(std::uint32_t m, Code code);  // fails both transfers of the message
   void lose(std::uint32_t m);
   void report(Rank rank, const Completion& completion);
   void refuse(Rank rank, const Transfer& t, const std::string& why);
@@ -179,10 +179,10 @@ struct SimFabric::State {
   void detect_kill(Rank rank);
   void detect_cut(std::uint32_t nic);
   bool crosses(const SimMessage& m, std::uint32_t nic) const;
-  bool broken(Rank a, Rank b) const;  // no message can pass at this time
-  Code known(Rank a, Rank b) const;   // the error that is detected so far
+  bool broken(Rank a, Rank b) const;  // true if no message can pass at this time
+  Code known(Rank a, Rank b) const;   // the error that the ranks have detected so far
 
-  // Whether a message passes uplinks; uplink() returns the uplink of the rank's leaf.
+  // Returns whether a message passes uplinks; uplink() returns the uplink of the rank's leaf.
   bool changes_leaf(Rank a, Rank b) const {
     return !opt.leaf_of_host.empty() && leaf(a) != leaf(b);
   }
@@ -234,12 +234,13 @@ struct SimFabric::State {
   std::vector<SimPort> nic_tx, nic_rx;      // by host * nrails + rail
   std::vector<SimPort> leaf_up, leaf_down;  // by leaf * nrails + rail; empty: unlimited
   std::vector<SimPort> cpu;
-  std::unordered_map<std::uint64_t, SimPort> spines;           // by source and destination host
-  std::unordered_map<std::uint64_t, std::int64_t> pair_tails;  // keep delayed messages in order
+  std::unordered_map<std::uint64_t, SimPort> spines;  // by source and destination host
+  // End of each pair's last message, to keep delayed messages in order.
+  std::unordered_map<std::uint64_t, std::int64_t> pair_tails;
 
   std::vector<SimMessage> messages;
   std::uint32_t free_message = kNone;
-  std::vector<std::uint32_t> table;  // buckets, power of two
+  std::vector<std::uint32_t> table;  // buckets; their number is a power of two
   std::size_t waiting = 0;           // messages in the table
   std::vector<std::vector<std::byte>> buffers;
   std::vector<std::uint32_t> free_buffers;
@@ -251,14 +252,15 @@ struct SimFabric::State {
   std::vector<Rank> ready, handed_out;
 
   bool any_failure = false;
-  bool any_dead_port = false;                       // SimSlowPort
-  std::vector<bool> dead_port;                      // by NIC
-  std::vector<bool> dead, dead_known;               // by rank
-  std::vector<std::int64_t> died_ps;                // by rank
-  std::vector<bool> down, down_known;               // by NIC
-  std::vector<std::uint32_t> stalled;               // messages that wait for a link
-  std::map<std::pair<Rank, Rank>, Status> refused;  // (rank, peer): misuse, for cause()
-  std::map<std::pair<Rank, Rank>, Head> disputed;   // (rank, peer): the peer's head
+  bool any_dead_port = false;          // SimSlowPort
+  std::vector<bool> dead_port;         // by NIC
+  std::vector<bool> dead, dead_known;  // by rank
+  std::vector<std::int64_t> died_ps;   // by rank
+  std::vector<bool> down, down_known;  // by NIC
+  std::vector<std::uint32_t> stalled;  // messages that wait for a link
+  // By (rank, peer): the error of a misuse, for cause().
+  std::map<std::pair<Rank, Rank>, Status> refused;
+  std::map<std::pair<Rank, Rank>, Head> disputed;  // by (rank, peer): the peer's head
 
   std::uint64_t nmessages = 0, host_bytes = 0, cross_rail_bytes = 0, uplink_bytes = 0;
   std::vector<std::uint64_t> rail_bytes, host_tx_bytes;

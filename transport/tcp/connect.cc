@@ -23,8 +23,8 @@ constexpr std::size_t kMoreStrangers = 16;
 constexpr std::size_t kDirect = 2;
 constexpr unsigned kAskEvery = 32;  // turns between calls of epoll_wait
 
-// Whether connecting failed because of a response of the peer or the network. Otherwise the attempt
-// failed within this host: no route, no free port, another address family.
+// Returns whether connecting failed because of a response of the peer or the network. Otherwise the
+// attempt failed within this host: no route, no free port, another address family.
 bool answered(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == ETIMEDOUT ||
          error == EHOSTUNREACH;

@@ -86,7 +86,7 @@ void TcpTransport::read(Peer& peer) {
     consume(peer, {inbox_.data(), got - first});
     if (got < direct + room) break;  // the socket has no more bytes
   }
-  // The received frames may have queued replies and messages.
+  // Handling the received frames may have queued replies or messages: send them.
   if (peer.fd && !peer.out.empty() && !peer.full) flush(peer);
 }
 

@@ -94,7 +94,7 @@ void TcpTransport::add_long(Peer& peer, const Transfer& send) {
   }
 }
 
-// Whether the peer's posted receive matches this message.
+// Returns whether the peer's posted receive matches this message.
 bool TcpTransport::fits(Peer& peer, std::size_t bytes, const Head* head, const Transfer& send) {
   if (bytes == send.bytes && same_sign(head, send.head)) return true;
   if (head) peer.disputed = *head;

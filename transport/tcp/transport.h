@@ -55,8 +55,9 @@ class TcpTransport final : public Transport, private Recovery {
 
   // A message, a piece of a message, or a frame without bytes, queued for the socket.
   struct Out {
-    static constexpr std::size_t kCopied = 256;  // most bytes copied behind the frame
-    bool tell = false;                           // completes the caller's transfer `id` when sent
+    static constexpr std::size_t kCopied = 256;  // most bytes that are copied behind the frame
+    // true: sending this entry completes the caller's transfer `id`
+    bool tell = false;
     std::uint64_t id = 0;
     std::uint64_t tag = 0;
     std::size_t bytes = 0;             // size of the message
@@ -64,9 +65,9 @@ class TcpTransport final : public Transport, private Recovery {
     const std::byte* data = nullptr;   // the message
     const std::byte* piece = nullptr;  // the bytes behind `front`
     std::size_t piece_bytes = 0, front_bytes = 0;
-    std::size_t sent = 0;  // of front and piece together
+    std::size_t sent = 0;  // bytes sent of front and piece together
     std::byte front[tcp::kMostFront + kCopied];
-    std::vector<std::byte> own;  // rest of a cancelled piece; a kCopy's message
+    std::vector<std::byte> own;  // the rest of a cancelled piece, or the message of a kCopy
   };
   // A FIFO queue that reuses its memory.
   class Queue {
@@ -137,7 +138,7 @@ class TcpTransport final : public Transport, private Recovery {
     static constexpr std::size_t kMostKept = 8;
     Address to{};             // length 0: the peer does not receive datagrams
     Fd out;                   // connected to `to`, which saves a route lookup per datagram
-    bool pass = false;        // datagrams work: the peer has answered a probe
+    bool pass = false;        // true: datagrams arrive, since the peer has answered a probe
     bool asked = false;       // a probe is outstanding
     int asks = 0;             // unanswered probes
     std::uint32_t quiet = 0;  // short messages until the next probe
@@ -147,10 +148,10 @@ class TcpTransport final : public Transport, private Recovery {
     tcp::Window came;
     std::uint32_t sent = 0;  // number of the last datagram with a message
     int open = 0;            // entries of `kept` in use
-    std::vector<Kept> kept;  // by number
+    std::vector<Kept> kept;  // sent datagrams that are not acknowledged, by number
     tcp::Heard heard;
     int unacknowledged = 0;  // received datagrams not yet acknowledged
-    bool told = false;       // has sent an acknowledgment since the last check
+    bool told = false;       // this rank has sent an acknowledgment since the last check
     void forget_kept() {
       pass = asked = false;
       unacknowledged = open = 0;
@@ -167,15 +168,15 @@ class TcpTransport final : public Transport, private Recovery {
   struct Peer : PeerRecord {
     State state = State::kNone;
     bool full = false;          // the socket was full; epoll reports room
-    bool slowed = false;        // too many unexpected messages: its socket is not read
-    std::uint32_t watched = 0;  // epoll events
+    bool slowed = false;        // the peer has too many unexpected messages: its socket is not read
+    std::uint32_t watched = 0;  // events that epoll watches
     int unwatched = 0;          // the errno of a failed epoll_ctl
     Fd fd;
     std::string address;  // "10.0.0.1"
     std::uint16_t port = 0;
     tcp::Nonce mine{}, theirs{};  // nonces of this rank's and the peer's contact
     bool open = true;             // the peer may connect
-    tcp::Answer answer;           // the part that has arrived
+    tcp::Answer answer;           // the part of the Answer that has arrived
     std::size_t answer_have = 0;
     Queue out;
     std::vector<Transfer> sends;  // long sends waiting for kReady
@@ -285,17 +286,17 @@ class TcpTransport final : public Transport, private Recovery {
   Rank rank_;
   std::string device_, address_;
   std::string key_;              // job key for this transport
-  std::optional<ShortMac> mac_;  // of datagrams
+  std::optional<ShortMac> mac_;  // computes the MACs of datagrams
   Fd listener_, events_, datagrams_;
   Address heard_from_;          // the source of the last datagram
-  std::size_t unexpected_ = 0;  // messages of all peers
+  std::size_t unexpected_ = 0;  // number of unexpected messages of all peers
   std::vector<Peer> peers_;     // by world rank; never grows after setup
   std::vector<Peer*> live_;     // peers whose connection is up
   std::list<Stranger> strangers_;
   int slowed_ = 0;  // number of peers whose `slowed` is set
   // Connections that are not established yet.
   int unsettled_ = 0;
-  const std::size_t unexpected_most_ = unexpected_limit();  // bytes per peer
+  const std::size_t unexpected_most_ = unexpected_limit();  // limit in bytes per peer
   // Every turn reads all connections in `live_`.
   bool direct_ = true;
   bool hears_ = false;  // this rank reads datagrams

@@ -2,8 +2,8 @@
 // file.
 //
 // A connection begins with a Hello of the connecting rank; the peer responds with an Answer. Each
-// proves that its sender has the job's secret. Then both ranks send frames, each with a Head if
-// `headed`:
+// of these messages proves that its sender has the job's secret. Then both ranks send frames, each
+// with a Head if `headed`:
 //
 //     a short message:   sender  -- kEager, bytes --> receiver
 //     a long message:    sender  -- kAnnounce ------> receiver   RTS, if no kReady has arrived
@@ -41,7 +41,7 @@ struct Hello {
   std::uint64_t magic = kMagic;
   std::uint32_t rank = 0;  // the connecting rank
   std::uint32_t zero = 0;
-  Nonce nonce{};  // of that rank's contact, which the listener may not have yet
+  Nonce nonce{};  // nonce of that rank's contact, which the listener may not have yet
   Key proof{};    // keys.h, Use::kHello
 };
 static_assert(sizeof(Hello) == 48);
@@ -88,10 +88,10 @@ inline constexpr std::size_t kMostCopy = kMostFront + kMostShort;
 // The header of a datagram. A kEager frame follows, its Head if `headed`, and its bytes.
 struct Datagram {
   enum class Asks : std::uint32_t { kNothing, kWhetherHeard, kAnswers };
-  std::uint64_t mac = 0;       // SipHash of all bytes after it
-  std::uint64_t sequence = 0;  // counts the sender's datagrams to the receiver, from 1
+  std::uint64_t mac = 0;       // SipHash of all bytes after this field
+  std::uint64_t sequence = 0;  // number of the datagram among the sender's to the receiver, from 1
   std::uint32_t from = 0;      // the sender's rank
-  std::uint32_t number = 0;    // counts from 1; 0: the datagram has no message
+  std::uint32_t number = 0;    // number of the message, from 1; 0: the datagram has no message
   std::uint32_t all = 0;       // Heard::all() and more() of the sender: an acknowledgment
   std::uint32_t more = 0;
   Asks asks = Asks::kNothing;
@@ -110,7 +110,7 @@ class Heard {
     for (; more_ & 1; more_ >>= 1) ++all_;
     return true;
   }
-  std::uint32_t all() const { return all_; }    // every number up to this has arrived
+  std::uint32_t all() const { return all_; }    // every number up to all() has arrived
   std::uint32_t more() const { return more_; }  // bit i: all() + 1 + i has arrived
   // True if the acknowledgment (all, more) contains the number.
   static bool has(std::uint32_t all, std::uint32_t more, std::uint32_t number) {
@@ -162,7 +162,8 @@ inline const char* malformed(const Frame& f) {
   }
 }
 
-// Writes the frame and its head, if any. Returns the bytes written, kMostFront at most.
+// Writes the frame and, if `head` is not null, the head. Returns the bytes written, at most
+// kMostFront.
 inline std::size_t write_front(std::byte* to, const Frame& frame, const Head* head) {
   std::memcpy(to, &frame, sizeof frame);
   if (!head) return sizeof frame;

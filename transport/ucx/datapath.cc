@@ -25,7 +25,7 @@ constexpr int kDrainPolls = 10000;
 // Number of progress calls in which a cancelled send may complete.
 constexpr int kGracePolls = 64;
 
-// Whether an error breaks the endpoint; other errors affect only one message.
+// Returns whether an error breaks the endpoint; other errors affect only one message.
 bool breaks_connection(ucs_status_t status) {
   return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) || status == UCS_ERR_CANCELED ||
          status == UCS_ERR_UNREACHABLE || status == UCS_ERR_IO_ERROR ||

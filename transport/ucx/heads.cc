@@ -57,8 +57,8 @@ void* UcxTransport::recv_with_head(const Transfer& t, Peer& peer, Request* reque
   return ucp_tag_recv_nbx(worker_.get(), bounce.pieces, n, tag, ~ucp_tag_t{0}, &param);
 }
 
-// Whether a receive that completed without a UCX error contains the expected message; if so, the
-// data are in the receive's buffer.
+// Returns whether a receive that completed without a UCX error contains the expected message; if
+// so, the data are in the receive's buffer.
 bool UcxTransport::took_with_head(const Request& request, std::size_t length) noexcept {
   const BounceBuffer& bounce = *request.bounce;
   if (length != sizeof(WireHead) + request.bytes || bounce.head.magic != kMagic ||

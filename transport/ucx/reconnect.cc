@@ -5,10 +5,10 @@
 
 namespace weft {
 
-// A connection that UCX has reported as lost delivers no more messages. Any other connection
-// reliably stops only when the worker is destroyed: even a forced close of its endpoint does not
-// stop messages that the peer has sent. Therefore the whole rail ends, and the other peers see a
-// lost connection.
+// A connection that UCX has reported as lost delivers no more messages. A live connection stops for
+// certain only when the worker is destroyed: messages that the peer has sent arrive even after a
+// forced close of the endpoint. Therefore the whole rail ends, and the other peers see a lost
+// connection.
 void UcxTransport::disconnect(Rank rank) noexcept {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size() || !worker_) return;
   for (Request& request : requests_)

@@ -80,7 +80,7 @@ class UcxTransport final : public Transport, private Recovery {
     std::vector<std::byte> bytes;
     std::size_t length = 0;
     bool here = false;
-    bool wanted = false;  // its receive has been posted: `transfer`
+    bool wanted = false;  // the receive has been posted: see `transfer`
     Transfer transfer;
   };
 
@@ -176,7 +176,7 @@ class UcxTransport final : public Transport, private Recovery {
   std::unique_ptr<ucp_context, UcpContextCleanup> context_;
   std::unique_ptr<ucp_worker, UcpWorkerDestroy>
       worker_;                    // destroyed before context_; null once the rail has ended
-  int event_fd_ = -1;             // the worker's
+  int event_fd_ = -1;             // the worker's event descriptor
   bool cuda_ = false;             // UCX supports GPU memory
   std::vector<Peer> peers_;       // by world rank; never grows after setup
   std::deque<Request> requests_;  // all requests ever made; pointers stay valid

@@ -14,9 +14,9 @@ struct ChakraNode {
   std::uint64_t id = 0, type = 0, us = 0;
   std::string name;
   std::vector<std::uint64_t> after;
-  std::map<std::string, std::int64_t, std::less<>> numbers;  // attributes
+  std::map<std::string, std::int64_t, std::less<>> numbers;  // numeric attributes
   std::map<std::string, std::string, std::less<>> texts;
-  std::string inputs;  // of a metadata node: process groups, in PyTorch's format
+  std::string inputs;  // process groups of a metadata node, in PyTorch's format
 };
 
 // Adds the node to the trace, or counts it in left_out if weft does not play it. Throws Error.

@@ -1,4 +1,4 @@
-// Unpacks trace files and selects their readers. Does not depend on the contents of a format.
+// Unpacks trace files and selects their readers. This file does not parse any trace format.
 #include "perf/replay/formats/read.h"
 
 #include <fmt/format.h>
@@ -23,14 +23,14 @@
 namespace weft::replay {
 namespace {
 
-// The name without folders and archives.
+// Returns the name without folders and archives.
 std::string base_of(const std::string& name) {
   const std::string base = name.substr(name.find_last_of('/') + 1);
   const auto inside = base.rfind(": ");
   return inside == base.npos ? base : base.substr(inside + 2);
 }
 
-// The numbers in a name that are delimited by punctuation or follow "rank": 2 and 4 for
+// Returns the numbers in a name that are delimited by punctuation or follow "rank": 2 and 4 for
 // "et_2_of_4.json".
 std::vector<int> numbers_in(const std::string& name) {
   const std::string base = base_of(name);
@@ -106,7 +106,8 @@ std::vector<RankTrace> read_as(Format format, const TraceFile& file) {
 #endif
 }
 
-// Whether a file in an archive or folder is not a trace, such as PyTorch's kernels or macOS files.
+// Returns whether a file in an archive or folder is not a trace, such as PyTorch's kernels or macOS
+// files.
 bool beside_traces(const TraceFile& file) {
   const std::string base = base_of(file.name);
   return file.found && (base.starts_with("._") || file.name.find("_resources/") != file.name.npos);

@@ -30,7 +30,7 @@ std::optional<std::uint64_t> find(const ChakraNode& node, std::string_view name,
   return static_cast<std::uint64_t>(it->second);
 }
 
-// The size of a message. Chakra's generator writes only tensor_size.
+// Returns the size of a message. Chakra's generator writes only tensor_size.
 std::optional<std::uint64_t> size_of(const ChakraNode& node, const RankTrace& trace) {
   const auto size = find(node, chakra::kCommSize, trace);
   return size ? size : find(node, chakra::kTensorSize, trace);

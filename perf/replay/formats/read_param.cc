@@ -68,8 +68,8 @@ TypeOf type_of(const std::string& file, std::uint64_t node, const std::string& w
       fmt::format("{}: node {}: dtype '{}' is not a type that weft supports", file, node, word));
 }
 
-// The bytes of a tensor, [id, storage, offset, elements, bytes per element, device], or of a nested
-// list of tensors.
+// Returns the bytes of a tensor, [id, storage, offset, elements, bytes per element, device], or of
+// a nested list of tensors.
 std::uint64_t bytes_of(const json& value) {
   if (!value.is_array()) return 0;
   if (value.size() >= 6 && value[3].is_number() && value[4].is_number() && value[5].is_string())
@@ -119,7 +119,7 @@ Recorded recorded(const json& values) {
   return r;
 }
 
-// The last rank of the group.
+// Returns the last rank of the group.
 std::int64_t last_of(const Recorded& r) {
   const auto size = static_cast<std::int64_t>(std::min<std::uint64_t>(r.group_size, kMostRanks));
   return r.first >= kMostRanks || r.step >= kMostRanks ? INT64_MAX : r.first + (size - 1) * r.step;

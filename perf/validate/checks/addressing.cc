@@ -105,7 +105,8 @@ std::string mapped_gid(const std::string& address) {
                      byte[2], byte[3]);
 }
 
-// The RoCE v2 GID of the port's address, or else the first not link-local GID, or else the first.
+// Returns the RoCE v2 GID of the port's address, or else the first not link-local GID, or else the
+// first.
 const PortFacts::Gid* routable_gid(const PortFacts& port) {
   const std::string wanted = mapped_gid(port.address.value_or(""));
   const PortFacts::Gid* best = nullptr;
@@ -167,7 +168,7 @@ struct Owner {
   const PortFacts* port;
 };
 
-// Whether two ranks that emulate two hosts, or two rails of a host, use the same interface.
+// Returns whether two ranks that emulate two hosts, or two rails of a host, use the same interface.
 bool is_same_interface(const Owner& a, const Owner& b) {
   const std::string& left = a.port->netdev.empty() ? a.port->device : a.port->netdev;
   const std::string& right = b.port->netdev.empty() ? b.port->device : b.port->netdev;

@@ -67,12 +67,12 @@ Evidence text_evidence(std::string name, const Where& where, std::string text);
 Evidence number_evidence(std::string name, const Where& where, double value, double expected,
                          Unit unit);
 
-// Facts of a host or port of the fleet; nullptr: none.
+// Returns the facts of a host or port of the fleet; nullptr: none.
 const HostFacts* host_of(const Observed& observed, int host);
 const PortFacts* port_of(const Observed& observed, Port port);
 std::string host_name(const Observed& observed, int host);
-// Expected payload rate of the port in Gb/s: declared, or else advertised, minus packet headers; 0:
-// unknown.
+// Returns the expected payload rate of the port in Gb/s: declared, or else advertised, minus packet
+// headers; 0: unknown.
 double expected_gbps(const Observed& observed, Port port);
 double expected_gbps(const Observed& observed, const Flow& flow);  // rate of the slower end
 
@@ -84,13 +84,14 @@ bool is_infiniband(const PortFacts& port);  // by the link layer
 bool is_mlx5_roce(const PortFacts& port);
 // The policy decides; by default, RDMA ports must not lose packets and plain interfaces may.
 bool must_be_lossless(const Observed& observed, const PortFacts& port);
-// Whether all cores that the host may use are far from the port, so that rates are lower.
+// Returns whether all cores that the host may use are far from the port, so that rates are lower.
 bool has_remote_cores(const HostFacts& host, const PortFacts& port);
 
-// The severity of a loss where packets may be lost; `low`: lower bound of the losses per packet.
+// Returns the severity of a loss where packets may be lost; `low`: lower bound of the losses per
+// packet.
 Severity severity_of_loss(const Thresholds& limits, double low);
 
-// Fraction of the time for which the host's tester was stopped; 0: unknown.
+// Returns the fraction of the time for which the host's tester was stopped; 0: unknown.
 double stopped_share(const HostFacts& host);
 
 bool over_tcp(const FlowSample& sample);
@@ -102,7 +103,7 @@ std::vector<const FlowSample*> flows_of(const Observed& observed, Probe probe);
 class Alone {
  public:
   explicit Alone(const Observed& observed);
-  // Gb/s that a port can send or receive; 0: unknown.
+  // Returns the Gb/s that a port can send or receive; 0: unknown.
   double gbps(Port port, bool sends) const;
 
  private:
@@ -111,12 +112,12 @@ class Alone {
 };
 
 struct Graded;  // see observations.h
-// The rates that localization uses, without ignored places.
+// Returns the rates that localization uses, without ignored places.
 Graded rates_of(const Observed& observed);
 
 // Returns a finding for each failed rail, or for each host that all outages of a rail involve.
 std::vector<Finding> judge_outages(std::span<const RailOutage> outages);
-// Findings for the job's outages that belong to `check`.
+// Returns findings for the job's outages that belong to `check`.
 Judged outages_of_check(const Check& check, const Observed& observed);
 
 // Adds the outcome of one host or port.
@@ -142,7 +143,7 @@ Judged each_host(const Observed& observed, Judge judge) {
   return all;
 }
 
-// The largest value that at least half of the job's ports share; 0 if there is none.
+// Returns the largest value that at least half of the job's ports share; 0 if there is none.
 template <typename Of>
 double baseline_of(const Observed& observed, const Of& of) {
   std::map<double, std::size_t> holders;

@@ -160,7 +160,7 @@ Judged cnp_ignored(const Check& check, const Observed& observed) {
   });
 }
 
-// Parameters of congestion control by name, with the priorities that have ECN enabled.
+// Returns parameters of congestion control by name, with the priorities that have ECN enabled.
 std::map<std::string, std::string> parameters_of(const PortFacts& port) {
   std::map<std::string, std::string> parameters(port.cc_parameters.begin(),
                                                 port.cc_parameters.end());

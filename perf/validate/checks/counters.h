@@ -22,12 +22,12 @@ struct Moves {
 };
 Moves moves_of(const HostFacts& host, const PortFacts& port, Names names);
 
-// The change of one counter; nullopt: the counter is missing or its change is not exact.
+// Returns the change of one counter; nullopt: the counter is missing or its change is not exact.
 std::optional<double> change_of(const PortFacts& port, std::string_view name);
-// The change of the first counter that exists and is exact.
+// Returns the change of the first counter that exists and is exact.
 std::optional<double> first_change(const PortFacts& port, Names names);
 
-// Packets that the port sent or received in the run; nullopt: no counter has them.
+// Returns the packets that the port sent or received in the run; nullopt: no counter has them.
 std::optional<double> packets_of(const PortFacts& port, Direction direction);
 
 // A check's question about counters that must not change.
@@ -48,8 +48,8 @@ Judged judge_counters(const Check& check, const Observed& observed, const Questi
 // Sets value, unit and interval of a finding with this number of events.
 void set_rate(Finding& finding, double events, std::optional<double> packets, double confidence);
 
-// A finding that names the counters without a usable value; nullopt: all have one. kInfo if the
-// only reason is saturation before the run.
+// Returns a finding that names the counters without a usable value; nullopt: all have one. kInfo if
+// the only reason is saturation before the run.
 std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves,
                              bool required);
 

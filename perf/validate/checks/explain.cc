@@ -104,14 +104,14 @@ Direction turned(Direction direction) {
                                             : Direction::kBoth;
 }
 
-// Whether `host` is an end of `where` in this direction.
+// Returns whether `host` is an end of `where` in this direction.
 bool touches(const Where& where, const std::string& host, Direction direction) {
   if (where.host == host && overlap(where.direction, direction)) return true;
   return where.kind == PlaceKind::kPath && where.peer == host &&
          overlap(turned(where.direction), direction);
 }
 
-// Whether `where` is the other of two ports with swapped cables.
+// Returns whether `where` is the other of two ports with swapped cables.
 bool is_swapped_with(const Finding& reason, const Where& where) {
   return reason.id == "cables-swapped" &&
          std::ranges::any_of(reason.evidence, [&](const Evidence& one) {
@@ -125,7 +125,7 @@ bool is_place_of_switch(const Finding& reason, const std::string& host) {
       reason.evidence, [&](const Evidence& one) { return one.name == "port" && one.host == host; });
 }
 
-// Whether effects of a fault at the place of `reason` appear at `where`.
+// Returns whether effects of a fault at the place of `reason` appear at `where`.
 bool covers(const Finding& reason, const Where& where) {
   const Where& place = reason.where;
   switch (place.kind) {

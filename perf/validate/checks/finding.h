@@ -13,7 +13,7 @@ namespace weft::fabric {
 enum class Severity { kInfo, kWarn, kFail, kFatal };  // ascending
 enum class Direction { kBoth, kTransmit, kReceive };  // relative to `host`
 
-// The place at fault. Fields of Where that do not apply to its kind are empty.
+// The place at fault. Fields of Where that do not apply to the kind of place are empty.
 enum class PlaceKind { kFleet, kHost, kPort, kPath, kRail, kSwitch, kTester };
 
 struct Where {
@@ -44,21 +44,22 @@ struct Evidence {
 struct Finding {
   std::string id;  // registry id: "port-rate"
   Severity severity = Severity::kWarn;
-  bool unknown = false;  // the check could not be evaluated; severity as if it had failed
+  bool unknown = false;  // the check could not be evaluated; `severity` is that of a failure
   Where where;
   double value = 0, expected = 0;
   Unit unit = Unit::kNone;
   std::string text, expected_text;  // for Unit::kText
-  double low = 0, high = 0;         // confidence interval of `value`; equal: none
-  double score = 1;  // agreement of the flows on this cause and place, 0 to 1; not a probability
+  double low = 0, high = 0;         // confidence interval of `value`; low == high: no interval
+  // Agreement of the flows on this cause and place, from 0 to 1; not a probability.
+  double score = 1;
   std::vector<Evidence> evidence;
   // Id of the finding at the same place that explains this one; empty: an independent fault.
   std::string explained_by;
   int reason = -1;  // index of that finding; -1: unknown
 };
 
-// How often findings with this score had the right place and direction; docs/statistics.md has the
-// rule and its table of simulated faults.
+// How often findings with a given score had the right place and direction; docs/statistics.md has
+// the rule and its table of simulated faults.
 enum class Certainty { kPossible, kLikely, kCertain };  // ascending
 Certainty certainty_of(double score);
 std::string_view word_of(Certainty certainty);  // "certain"
@@ -66,13 +67,14 @@ std::optional<Certainty> certainty_from(std::string_view word);
 
 enum class Verdict { kOk = 0, kWarn = 1, kCritical = 2, kUnknown = 3, kTester = 4 };  // exit codes
 
-// The most severe of: critical (kFail or worse), tester (kFail or worse at a kTester place: the
-// tester itself prevented judgment), warn, unknown, ok. kInfo findings do not count, and unknown
-// ones count as kUnknown: UNKNOWN never hides a worse verdict.
+// Returns the most severe of: critical (kFail or worse), tester (kFail or worse at a kTester place:
+// the tester itself prevented judgment), warn, unknown, ok. Ignores kInfo findings, and treats an
+// unknown finding as kUnknown: UNKNOWN never hides a worse verdict.
 Verdict verdict_of(const std::vector<Finding>& findings);
 
-// The fraction of its rate that a link retains with this finding; 1: no known loss. A loss of p per
-// packet costs as much as with go-back-N and a window of 122 packets (400 Gb/s, 10 us, 4 KiB).
+// Returns the fraction of its rate that a link retains with this finding; 1: no known loss. A loss
+// of p per packet costs as much as with go-back-N and a window of 122 packets (400 Gb/s, 10 us, 4
+// KiB).
 double share_left(const Finding& finding);
 
 nlohmann::ordered_json to_json(const Finding& finding);

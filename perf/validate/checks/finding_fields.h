@@ -34,7 +34,7 @@ void fields(A& a, T& w) {
   a("device", w.device);
 }
 
-// The suffix of a key whose number has this unit.
+// Returns the suffix of a key whose number has this unit.
 inline std::string suffix_of(Unit unit) {
   const std::string_view word = word_of(unit);
   return word.empty() ? "" : "_" + std::string(word);

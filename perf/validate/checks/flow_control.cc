@@ -41,7 +41,7 @@ Settings settings_of(const Observed& observed, const PortFacts& port) {
   return settings;
 }
 
-// The settings that the policy declares.
+// Returns the settings that the policy declares.
 Settings declared_settings(const Observed& observed) {
   const Policy& policy = observed.policy;
   Settings settings = {{"pause_rx", "off"}, {"pause_tx", "off"}};
@@ -111,14 +111,14 @@ Judged pfc_config(const Check& check, const Observed& observed) {
   });
 }
 
-// The RDMA class of a port: the policy's, or else the only class with PFC; -1: unknown.
+// Returns the RDMA class of a port: the policy's, or else the only class with PFC; -1: unknown.
 int class_of(const Observed& observed, const PortFacts& port) {
   if (observed.policy.pfc_priority) return *observed.policy.pfc_priority;
   const auto bits = static_cast<unsigned>(port.pfc_priorities.value_or(0));
   return std::popcount(bits) == 1 ? std::countr_zero(bits) : -1;
 }
 
-// Seconds that the port spent in pause; nullopt: no such counter.
+// Returns the seconds that the port spent in pause; nullopt: no such counter.
 std::optional<double> paused_s(const PortFacts& port, std::string_view direction) {
   std::optional<double> sum;
   const auto add = [&](const std::string& name) {

@@ -42,7 +42,7 @@ Judged link_state(const Check& check, const Observed& observed) {
   });
 }
 
-// The declared rate, or else the port's maximum; nullopt: neither is known.
+// Returns the declared rate, or else the port's maximum; nullopt: neither is known.
 std::optional<double> required_rate(const Observed& observed, const PortFacts& port) {
   const std::optional<double> declared = observed.policy.declared_gbps(port.rail);
   return declared ? declared : port.most_rate_gbps;

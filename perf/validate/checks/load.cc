@@ -15,7 +15,7 @@ bool is_emulated(const Observed& observed) {
   return std::ranges::any_of(observed.hosts, &FleetHost::emulated);
 }
 
-// The severity of a share below its limit; nullopt above. `tcp`: the flows use TCP.
+// Returns the severity of a share below its limit; nullopt above. `tcp`: the flows use TCP.
 std::optional<Severity> severity_of_share(double share, double limit, bool tcp) {
   if (share >= limit) return std::nullopt;
   if (tcp && share >= limit - kTcpAllowance) return Severity::kInfo;
@@ -38,7 +38,7 @@ std::map<std::pair<int, Port>, Crowd> by_round_and_target(const Observed& observ
   return groups;
 }
 
-// A finding for flows that reach `sum` of `most` Gb/s together; nullopt: no severity.
+// Returns a finding for flows that reach `sum` of `most` Gb/s together; nullopt: no severity.
 std::optional<Finding> too_little(const Check& check, const Where& where,
                                   std::optional<Severity> severity, double sum, double most,
                                   const char* name, const Crowd& group) {

@@ -33,8 +33,8 @@ struct Tally {
   double rate() const { return packets > 0 ? std::min(1.0, lost / packets) : 0; }
 };
 
-// The load of a flow: 0 low, 1 full; -1: not usable for loss (intended congestion, or its transport
-// does not count).
+// Returns the load of a flow: 0 low, 1 full; -1: not usable for loss (intended congestion, or its
+// transport does not count).
 int load_of(const Observed& observed, const FlowSample& sample) {
   if (!sample.packets || !sample.retransmits) return -1;
   const auto probe = observed.samples.probe_of(sample);
@@ -109,7 +109,7 @@ bool went_down(const Observed& observed, Port port) {
          after->second.value != before->second.value;
 }
 
-// Whether most losses were on flows to or from ports whose links went down.
+// Returns whether most losses were on flows to or from ports whose links went down.
 bool is_of_flaps(const Observed& observed, const Cause& cause) {
   double lost = 0, at_flaps = 0;
   for (const FlowSample& sample : observed.samples.flows) {
@@ -153,7 +153,7 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
   return finding;
 }
 
-// Losses of flows that cross no place of a known loss.
+// Returns the losses of flows that cross no place of a known loss.
 Tally unexplained(const Observed& observed, int wanted) {
   Tally tally;
   for (const FlowSample& sample : observed.samples.flows) {
@@ -167,7 +167,7 @@ Tally unexplained(const Observed& observed, int wanted) {
   return tally;
 }
 
-// The port and direction that most of the paths share, if any.
+// Returns the port and direction that most of the paths share, if any.
 std::optional<std::pair<Port, Direction>> common_end(const std::set<std::pair<Port, Port>>& paths) {
   std::map<std::pair<Port, Direction>, std::size_t> ends;
   for (const auto& [from, to] : paths) {
@@ -181,7 +181,7 @@ std::optional<std::pair<Port, Direction>> common_end(const std::set<std::pair<Po
 
 constexpr std::size_t kFewPaths = 3;  // losses of fewer TCP flows may be timeouts of a late core
 
-// A finding for losses that localization attributes to no place.
+// Returns a finding for losses that localization attributes to no place.
 std::optional<Finding> judge_rest(const Check& check, const Observed& observed, int load) {
   const Tally tally = unexplained(observed, load);
   if (tally.lost <= 0) return std::nullopt;
@@ -214,7 +214,7 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   return finding;
 }
 
-// The coverage: flows at this load, and those that count their packets.
+// Returns the coverage: flows at this load, and those that count their packets.
 Judged counting(const Observed& observed, int load) {
   Judged all;
   for (const FlowSample& sample : observed.samples.flows) {
@@ -239,7 +239,7 @@ Judged judge_losses(const Check& check, const Observed& observed) {
 
 constexpr int kLeastIncasts = 2;  // a single incast may hit a stalled machine
 
-// Ports that lose far more than others in incasts.
+// Returns ports that lose far more than others in incasts.
 std::vector<Finding> judge_incasts(const Check& check, const Observed& observed) {
   std::vector<Finding> findings;
   const double confidence = observed.policy.thresholds.confidence;

@@ -29,8 +29,8 @@ constexpr std::string_view kRepeated[] = {
 // Counted by receivers.
 constexpr std::string_view kDuplicates[] = {"hw.duplicate_request", "hw.dup_req",
                                             "hw.resp_rx_dup_request"};
-// rxe, at both ends. Both count a request repeated because its acknowledgment was late. A lost
-// request also counts in kRepeated and kGaps, once per packet.
+// rxe, at both ends. Both counters count requests that the sender repeated because the
+// acknowledgment was late. A lost request also counts in kRepeated and kGaps, once per packet.
 constexpr std::string_view kLateAnswers[] = {"hw.completer_retry_err", "hw.duplicate_request"};
 constexpr std::string_view kGaps[] = {"hw.out_of_sequence", "hw.out_of_seq_request",
                                       "hw.oos_drop_count", "hw.resp_rx_outouf_seq", "hw.RcSeqNak"};

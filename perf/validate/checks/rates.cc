@@ -48,8 +48,8 @@ void excuse_by_stops(const Observed& observed, const Cause* cause, double share,
   finding.evidence.push_back(number_evidence("stopped", {}, stopped, 0, Unit::kShare));
 }
 
-// Whether cores limit the rate: the hosts share a kernel, and their software devices have no
-// declared rate. Kernel threads move the bytes, and no flow waits for these threads.
+// Returns whether cores limit the rate: the hosts share a kernel, and their software devices have
+// no declared rate. Kernel threads move the bytes, and no flow waits for these threads.
 bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
   const HostFacts* host = host_of(observed, cause.port.host);
   const PortFacts* port = port_of(observed, cause.port);
@@ -58,7 +58,8 @@ bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
   return host && port && host->emulated && is_soft(*port) && expected_gbps(observed, flow) <= 0;
 }
 
-// Findings for rate causes at `places`; the severity follows from the remaining share of the rate.
+// Returns findings for rate causes at `places`; the severity follows from the remaining share of
+// the rate.
 template <CausePlace... places>
 Judged rates_at(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
@@ -145,7 +146,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   all.judged = static_cast<int>(shares.size());
   if (!all.findings.empty() || rates.empty()) return all;
   if (shares.empty()) {
-    // The rate of the ports is unknown. RDMA ports should report one.
+    // The rate of the ports is unknown. RDMA ports should report their rate.
     Finding& finding = all.findings.emplace_back(make_unknown(check, {}));
     if (!hardware) finding.severity = Severity::kInfo;
     finding.unit = Unit::kGbps;

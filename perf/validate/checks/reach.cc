@@ -55,7 +55,8 @@ void merge_ends(const Observed& observed, const std::set<std::pair<Port, Port>>&
   }
 }
 
-// Findings of paths without a cause. `judge(sample, finding)` fills in the problem of a flow.
+// Returns findings of paths without a cause. `judge(sample, finding)` fills in the problem of a
+// flow.
 template <typename Judge>
 Judged each_path(const Check& check, const Observed& observed, CauseKind kind, Judge judge) {
   Judged all;

@@ -68,8 +68,8 @@ void merge_hosts(const Observed& observed, Judged& judged) {
   });
 }
 
-// The fraction by which a finding extends the run time of a job that waits for its slowest link;
-// the highest value if the job cannot run.
+// Returns the fraction by which a finding extends the run time of a job that waits for its slowest
+// link; the highest value if the job cannot run.
 double cost_to_job(const Finding& f) {
   constexpr double kStops = 1e9, kSmallMessages = 0.1;  // time in small messages, a fraction
   if (f.unknown) return 0;

@@ -1,4 +1,4 @@
-// All checks, one row each. `weft validate --list` prints them; reports use their texts.
+// All checks, one row each. `weft validate --list` prints the rows; reports use their texts.
 #pragma once
 
 #include <span>
@@ -30,14 +30,14 @@ struct Observed {
   const Policy& policy;
   std::span<const CollectiveResult> collectives = {};
   std::string_view failure = {};         // failure of the job, verbatim; empty: none
-  std::span<const Probe> left_out = {};  // for lack of time
+  std::span<const Probe> left_out = {};  // probes omitted for lack of time
   std::span<const RailOutage> outages = {};
   const std::vector<Drift>* drift = nullptr;  // nullptr: no baseline
 };
 
 enum class CheckKind { kPassive, kActive };
 
-// The findings of a check, and on how many ports (or hosts, or paths) it could be evaluated.
+// The findings of a check, and on how many ports (or hosts, or paths) the check could be evaluated.
 struct Judged {
   std::vector<Finding> findings;
   int judged = 0, total = 0;
@@ -58,27 +58,26 @@ struct Check {
 std::span<const Check> checks();
 const Check* find_check(std::string_view id);  // nullptr: none
 
-// The coverage of a check, see Judged. `total` counts only places to which the check applies: 0 if
-// there are none.
+// The coverage of a check, see Judged. `total` is the number of places to which the check applies.
 struct Coverage {
   std::string_view id;
   int judged = 0, total = 0;
 };
 
 struct Judgement {
-  std::vector<Finding> findings;   // heaviest first
+  std::vector<Finding> findings;   // most serious first
   std::vector<Coverage> coverage;  // one row per check
 };
 
-// Known before unknown findings, and faults before the findings that they explain.
+// Sorts known findings before unknown findings, and faults before the findings that they explain.
 void sort_heaviest_first(std::vector<Finding>& findings);
 
 // Runs all checks except those that the policy skips.
 Judgement judge(const Observed& observed);
 
-// All rows as a table of at most 100 columns: id, kind, severity, healthy value, source.
+// Returns all rows as a table of at most 100 columns: id, kind, severity, healthy value, source.
 std::string list_text();
-// All rows as a document of the schema weft.checks/1.
+// Returns all rows as a document of the schema weft.checks/1.
 std::string list_json();
 
 }  // namespace weft::fabric

@@ -40,7 +40,7 @@ struct Flows {
 };
 using FlowsByPort = std::map<std::pair<Port, bool>, Flows>;  // true: the port sends
 
-// `by_own`: count as silent only flows for which the port's own host lacked cores.
+// `by_own`: a flow is silent only if the port's own host lacked cores.
 FlowsByPort rate_flows(const Observed& observed, bool by_own) {
   const Graded graded = rates_of(observed);
   const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());
@@ -57,8 +57,8 @@ FlowsByPort rate_flows(const Observed& observed, bool by_own) {
   return flows;
 }
 
-// Hosts whose probes, even without streams, waited for a core far more than probes of other hosts:
-// a quota or another program takes the cores. Buffers of streams may hide the waits.
+// Returns hosts whose probes, even without streams, waited for a core far more than probes of other
+// hosts: a quota or another program takes the cores. Buffers of streams may hide the waits.
 std::set<int> short_of_cores(const Observed& observed) {
   constexpr double kWaitsMost = 0.5, kTimesOthers = 3;
   constexpr std::size_t kLeastFlows = 3;
@@ -84,7 +84,8 @@ std::set<int> short_of_cores(const Observed& observed) {
 constexpr double kFewStops = 0.02, kManyStops = 0.05;  // of the time
 constexpr int kLeastStops = 5;                         // fewer are accidental on a shared machine
 
-// A finding for a host whose tester was stopped although its core was free; nullopt: it was not.
+// Returns a finding for a host whose tester was stopped although its core was free; nullopt: it was
+// not.
 std::optional<Finding> stopped_finding(const Check& check, const HostFacts& host) {
   const Stops& stops = host.stops;
   if (stops.watched_s <= 0) return std::nullopt;

@@ -55,7 +55,7 @@ class SlowByItself {
   std::set<std::tuple<Port, Port, int>> sure_;  // both ends and the label
 };
 
-// The fraction of the baseline rate above which noise alone may explain a slow flow.
+// Returns the fraction of the baseline rate above which noise alone may explain a slow flow.
 double beyond_noise(const Observed& observed) {
   constexpr double kSigmas = 4;  // noise makes no flow this slow, even among many
   return std::exp(-kSigmas * rates_of(observed).sigma);

@@ -93,7 +93,8 @@ bool Chooser::either_way(Port port) {
   return test_end(port, sends) || test_end(port, !sends);
 }
 
-// First tests each end by flows with other partners, then the path again.
+// Tests the ends with other partners while they have too few such samples; otherwise tests the path
+// again.
 void Chooser::test_path(const Cause& cause, bool both_ways) {
   const Port from = cause.port, to = cause.peer;
   const int known = cause.kind == CauseKind::kLoss ? kKnownEndByLoss : kKnownEnd;

@@ -35,8 +35,9 @@ Probe probe_for(const Cause& cause, bool clean) {
   return Probe::kRate;
 }
 
-// Whether a cause that needs no further sample explains slow flows between the two ports. Losses do
-// so only on a quiet fabric: otherwise collisions also lose packets.
+// Returns whether slow flows between the two ports are explained by a cause that needs no more
+// samples. A loss explains slow flows only on a quiet fabric: otherwise collisions also lose
+// packets.
 bool is_explained(const std::vector<Cause>& causes, const Thresholds& thresholds, bool quiet,
                   Port from, Port to) {
   return std::ranges::any_of(causes, [&](const Cause& cause) {
@@ -154,7 +155,7 @@ std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Sampl
   return {};
 }
 
-// Whether flows of healthy places are often slow on some rail.
+// Returns whether flows of healthy places are often slow on some rail.
 bool often_slow(const std::vector<FleetHost>& hosts, const Samples& samples,
                 const Thresholds& thresholds) {
   return std::ranges::any_of(rate_observations(hosts, samples, thresholds).chances,

@@ -22,8 +22,8 @@ struct EthtoolSettings {
 // Queries the kernel about an interface of this network namespace. Fields stay empty if the driver
 // does not answer.
 EthtoolSettings ask_ethtool(const std::string& netdev);
-// The driver's statistics by name. Per-queue statistics ("rx3_packets") are left out: they are
-// numerous and add up to others.
+// Returns the driver's statistics by name. Per-queue statistics ("rx3_packets") are left out: they
+// are numerous and add up to others.
 Readings ask_ethtool_statistics(const std::string& netdev);
 
 // Parse one file with the output of `ethtool I`, `ethtool -a I`, `ethtool -i I` and `ethtool -S I`,

@@ -27,10 +27,12 @@ namespace weft::fabric {
 template <typename T, typename Struct>
 concept Of = std::same_as<std::remove_const_t<T>, Struct>;
 
+// For an enumeration: `words`, its JSON strings, indexed by the enumerator's value.
 template <typename E>
-struct EnumWords;  // for an enumeration: `words`, by value
-// For a struct that is a single JSON value. Members: written(value); taken(json, value), false if
-// the JSON is not valid; `what`, the struct's name in errors: "a counter".
+struct EnumWords;
+// For a struct that is a single JSON value. Members: written(value) returns the JSON; taken(json,
+// value) reads it, and returns false if it is not valid; `what` is the struct's name in errors ("a
+// counter").
 template <typename T>
 struct JsonValue;
 

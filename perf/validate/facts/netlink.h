@@ -21,7 +21,7 @@ using Attributes = std::span<const std::byte>;
 // attribute that is truncated.
 void for_each_attribute(Attributes attributes, const std::function<void(int, Attributes)>& take);
 
-// The first bytes of a payload as a number or struct; nullopt if the payload is shorter.
+// Returns the first bytes of a payload as a number or struct; nullopt if the payload is shorter.
 template <typename T>
 std::optional<T> value_in(Attributes payload) {
   if (payload.size() < sizeof(T)) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<T> value_in(Attributes payload) {
 // empty if the kernel refuses or does not answer within a second.
 std::vector<std::byte> ask_kernel(int type, std::span<const std::byte> header, int name_attribute,
                                   const std::string& name);
-// As above with any protocol (NETLINK_GENERIC); `attributes` follow the header.
+// As above, for another netlink protocol, such as NETLINK_GENERIC; `attributes` follow the header.
 std::vector<std::byte> ask_kernel(int protocol, int type, std::span<const std::byte> header,
                                   Attributes attributes);
 // Adds an attribute with its padding.

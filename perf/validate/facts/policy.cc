@@ -103,7 +103,7 @@ class Entry {
     }
     return list;
   }
-  // The entries of a table.
+  // Returns the entries of a table.
   std::vector<Entry> entries(std::string_view example) const {
     if (!table()) refuse(fmt::format("a table is expected; write {}", example));
     std::vector<Entry> list;

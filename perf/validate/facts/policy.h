@@ -41,7 +41,7 @@ struct Policy {
   std::vector<std::string> skipped_checks;  // ids
   Thresholds thresholds;
 
-  // The declared rate of a rail in Gb/s, headers included; nullopt: not declared.
+  // Returns the declared rate of a rail in Gb/s, headers included; nullopt: not declared.
   std::optional<double> declared_gbps(int rail) const {
     const auto of_rail = rail_rate_gbps.find(rail);
     return of_rail == rail_rate_gbps.end() ? rate_gbps : of_rail->second;

@@ -21,8 +21,8 @@ double throttled_in(const std::string& folder) {
   return 0;
 }
 
-// The hierarchy's folder if `controllers`, from a line like "4:cpu,cpuacct:/job/step", include
-// `cpu`, or are empty as in "0::/job/step" (cgroup v2); otherwise "".
+// Returns the hierarchy's folder if `controllers`, from a line like "4:cpu,cpuacct:/job/step",
+// include `cpu`, or are empty as in "0::/job/step" (cgroup v2); otherwise "".
 std::string hierarchy_of(const std::string& controllers, const Sources& sources) {
   const std::string root = sources.sysfs + "/fs/cgroup";
   if (controllers.empty()) return root;

@@ -16,7 +16,7 @@
 namespace weft::fabric {
 namespace {
 
-// The soft limit in "Max locked memory  65536  65536  bytes".
+// Returns the soft limit in "Max locked memory 65536 65536 bytes".
 std::optional<std::uint64_t> memlock_of(const std::string& proc) {
   std::istringstream words(sysfs::read_field(proc + "/self/limits", "Max locked memory"));
   std::string soft;
@@ -45,9 +45,9 @@ std::optional<bool> peer_memory_of(const std::string& sysfs_root) {
          std::filesystem::exists(modules + "nv_peer_mem", error);
 }
 
-// Whether NICs can register GPU memory as dma-buf: needs NVIDIA's open kernel modules and, for
-// ibv_reg_dmabuf_mr(), Linux 5.12. Like CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, but without a CUDA
-// context. nullopt without the driver.
+// Returns whether NICs can register GPU memory as dma-buf: needs NVIDIA's open kernel modules and,
+// for ibv_reg_dmabuf_mr(), Linux 5.12. Like CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, but without a
+// CUDA context. nullopt without the driver.
 std::optional<bool> dmabuf_of(const std::string& proc, const std::string& kernel) {
   const std::string driver = sysfs::read_field(proc + "/driver/nvidia/version", "NVRM version:");
   if (driver.empty()) return std::nullopt;

@@ -16,8 +16,8 @@ HostFacts read_host(std::span<const Nic> rails, const Sources& sources);
 // Reads all counters of a port from read_host(); empty for an excluded device.
 Readings read_counters(const PortFacts& port, const Sources& sources);
 
-// Seconds for which the CPU quota of this process's cgroup, or of an ancestor, has stopped threads
-// since the cgroup was created; 0 without a quota. Summed over cores.
+// Returns the seconds for which the CPU quota of this process's cgroup, or of an ancestor, has
+// stopped threads since the cgroup was created; 0 without a quota. Summed over cores.
 double throttled_s(const Sources& sources);
 
 }  // namespace weft::fabric

@@ -9,13 +9,13 @@
 
 namespace weft::fabric {
 
-// The first line, trimmed; nullopt if the file is missing, unreadable or blank.
+// Returns the first line, trimmed; nullopt if the file is missing, unreadable or blank.
 std::optional<std::string> line_of(const std::string& path);
 
-// The first line as an integer, decimal or "0x1f"; nullopt: not an integer.
+// Returns the first line as an integer, decimal or "0x1f"; nullopt: not an integer.
 std::optional<int> whole_of(const std::string& path);
 
-// The first line as a counter reading.
+// Returns the first line as a counter reading.
 Reading reading_of(const std::string& path);
 Reading reading_from(const std::string& text);  // "12", "N/A (no PMA)"
 
@@ -25,7 +25,7 @@ void read_folder(const std::string& folder, const std::string& prefix, Readings&
 // Converts "5: LinkUp" to "LinkUp".
 std::string after_colon(const std::string& text);
 
-// Whether the device, interface or PCI address is in `sources.excluded_devices`.
+// Returns whether the device, interface or PCI address is in `sources.excluded_devices`.
 bool excluded(const PortFacts& port, const Sources& sources);
 
 // Folders of a port; empty if absent. net_folder() is also empty if the tree's interface of that
@@ -35,7 +35,8 @@ std::string ib_port_folder(const PortFacts& port, const Sources& sources);  // p
 std::string net_folder(const PortFacts& port, const Sources& sources);
 std::string device_folder(const PortFacts& port, const Sources& sources);  // of the PCI device
 
-// The PCI function upstream of a device folder: a port of a switch or root complex; empty: unknown.
+// Returns the PCI function upstream of a device folder: a port of a switch or root complex; empty:
+// unknown.
 std::string folder_above(const std::string& device);
 
 // A kernel log message: its level (3: error) and microseconds since boot.
@@ -44,10 +45,10 @@ struct KernelMessage {
   std::uint64_t us = 0;
   std::string text;
 };
-// The whole kernel log; nullopt if this process may not read it.
+// Returns the whole kernel log; nullopt if this process may not read it.
 std::optional<std::vector<KernelMessage>> kernel_log(const Sources& sources);
 
-// Path of the recorded output of ethtool and dcb; empty: none.
+// Returns the path of the recorded output of ethtool and dcb; empty: none.
 std::string recording_of(const PortFacts& port, const Sources& sources);
 
 // --- Readers: each fills in its fields and adds its counters ---

@@ -6,7 +6,7 @@
 
 namespace weft::fabric {
 
-// The active MTU of a port in bytes; nullopt if the device cannot be opened.
+// Returns the active MTU of a port in bytes; nullopt if the device cannot be opened.
 std::optional<int> active_mtu_of(const std::string& device, int port);
 
 }  // namespace weft::fabric

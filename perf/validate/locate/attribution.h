@@ -25,16 +25,17 @@ struct Shape {
 
 // The value of one quantity for one flow.
 struct Observation {
-  int from = 0, to = 0;  // ports, both of one rail
-  double value = 0;      // graded: log of how much worse than the baseline; counted: events
-  double trials = 1;     // counted: all trials, with or without an event
+  int from = 0, to = 0;  // numbers of ports (see Shape), both of one rail
+  double value = 0;      // Scale::counted: events; else log(how much worse than the baseline)
+  double trials = 1;     // Scale::counted: all trials, with or without an event
   int flow = -1;         // index into Samples::flows; -1: none
-  // Graded: log(expected rate of one end / expected rate of the flow). A cut of that end's rate
+  // For rates: log(expected rate of one end / expected rate of the flow). A cut of that end's rate
   // slows this flow by this much less.
   double from_spare = 0, to_spare = 0;
   int label = 0;    // label of the flow
   double at_s = 0;  // time of the measurement, from the start of the run
-  // Graded: probability that a flow of healthy places is bad, if that is frequent; 0: rare.
+  // For rates: probability that a flow of healthy places is bad, if such flows are frequent; 0:
+  // rare.
   double chance = 0;
 };
 
@@ -42,23 +43,23 @@ struct Observation {
 struct Scale {
   bool counted = false;
   bool directed = true;       // false: a flow is evidence for both directions (round trips)
-  double sigma = 0;           // graded: standard deviation of a healthy flow's value
-  double baseline_error = 0;  // graded: standard deviation of the baseline
-  double threshold = 0;       // smallest level of a fault; counted: events per trial
-  double background = 0;      // counted: events per trial in a healthy fabric
+  double sigma = 0;           // standard deviation of a healthy flow's value; not for event counts
+  double baseline_error = 0;  // standard deviation of the baseline; not for event counts
+  double threshold = 0;       // smallest level of a fault; for event counts: events per trial
+  double background = 0;      // for event counts: events per trial in a healthy fabric
   double confidence = 0.95;   // confidence of the intervals
   // Probability that a flow was bad for a transient reason. Larger for hosts that share cores:
   // several consecutive flows wait for the same core.
   double transient = 0.3;
 };
 
-// A place that explains bad flows. If undirected, ends are kPort and paths kPair.
+// A place that explains bad flows. If Scale::directed is false, ends are kPort and paths kPair.
 struct Place {
   CausePlace place =
       CausePlace::kPort;  // kTransmit, kReceive, kPort, kPath, kPair, kRail, kFleet, kGroup
   Port port, peer;
-  std::vector<Port> ports;              // of kGroup
-  double level = 0, low = 0, high = 0;  // graded: median; counted: events per trial; with interval
+  std::vector<Port> ports;              // the ports of a kGroup
+  double level = 0, low = 0, high = 0;  // median, or events per trial; and its confidence interval
   double confidence = 0;
   int flows = 0;
 };
@@ -68,9 +69,9 @@ struct Place {
 // correlated: counts that vary more than chance explains have less weight (quasi-Poisson: P.
 // McCullagh, J. Nelder, "Generalized Linear Models", 1989, section 6.2.3). If flows of healthy
 // places are often bad, a path is named only if all its flows are bad (docs/statistics.md).
-// Confidence of a place: agreeing * (1 - noise) * (1 - transient^flows): the fraction of bad flows;
-// the normal or Poisson (Chernoff) tail times the number of places; the probability that all flows
-// were bad for transient reasons.
+// Confidence of a place: agreeing * (1 - noise) * (1 - transient^flows), with the fraction of bad
+// flows, the normal or Poisson (Chernoff) tail times the number of places, and the probability that
+// all flows were bad for transient reasons.
 std::vector<Place> attribute(const Shape& shape, std::span<const Observation> observations,
                              const Scale& scale);
 
@@ -81,9 +82,10 @@ enum class Look : char { kGood, kBad, kSetAside };  // state of a flow; kSetAsid
 struct Group {
   std::vector<int> ports;         // sorted
   std::vector<int> observations;  // indices of flows across the group's border
-  int score = 0;                  // bad flows that it explains minus other bad flows; 0: no group
+  // Bad flows that the group explains minus other bad flows; 0: no group.
+  int score = 0;
 };
-// The group that explains most, over all rails. looks[i] is the state of observations[i].
+// Returns the group that explains most, over all rails. looks[i] is the state of observations[i].
 Group find_group(const Shape& shape, std::span<const Observation> observations,
                  const std::vector<Look>& looks, bool directed);
 

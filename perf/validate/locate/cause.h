@@ -27,20 +27,23 @@ struct Cause {
   CauseKind kind = CauseKind::kRate;
   CausePlace place = CausePlace::kPort;
   Port port;                  // the port, the sender of a path, or any port of the host or rail
-  Port peer;                  // the receiver of a path; kSwapped: the other port
-  std::vector<Port> ports;    // of kGroup
-  double value = 0;           // Gb/s, microseconds (p50), losses per packet, bytes of MTU
-  double expected = 0;        // in the same unit
+  Port peer;                  // the receiver of a path; for kSwapped: the other port
+  std::vector<Port> ports;    // the ports of a kGroup
+  double value = 0;           // by kind: Gb/s, microseconds (p50), losses per packet, bytes of MTU
+  double expected = 0;        // expected value, in the unit of `value`
   double low = 0, high = 0;   // confidence interval of `value`
   double confidence = 0;      // a score from 0 to 1: see Finding::score
   int samples = 0;            // flows that support the cause
   bool loaded_only = false;   // kLoss: paced flows lose nothing, so load causes the loss
   bool load_unclear = false;  // kLoss: a few more paced packets would decide loaded_only
-  // kUnstable: fraction of the time for which the place is bad, or of the flows that are affected.
+  // kUnstable: fraction of the time for which the place is bad, or fraction of the flows that are
+  // affected.
   double share = 0, share_low = 0, share_high = 0;
-  double spell_s = 0, period_s = 0;  // of intermittent faults; 0: unknown
-  bool of_flows = false;             // affects the same flows repeatedly, and no others
-  std::vector<int> labels = {};      // of affected flows (Flow::label)
+  // Length and period of bad spells of an intermittent fault; 0: unknown.
+  double spell_s = 0, period_s = 0;
+  // The cause affects the same flows repeatedly, and no other flows.
+  bool of_flows = false;
+  std::vector<int> labels = {};  // labels of affected flows (Flow::label)
 };
 
 }  // namespace weft::fabric

@@ -210,8 +210,8 @@ bool passes(const Cause& cause, Port from, Port to) {
 
 namespace {
 
-// Whether every flow of `inner` crosses `outer`, and both are of similar size: for example, a port
-// and a direction of that port, but not a rail and a port.
+// Returns whether every flow of `inner` crosses `outer`, and both are of similar size: for example,
+// a port and a direction of that port, but not a rail and a port.
 bool same_place(const Cause& outer, const Cause& inner) {
   const auto size = [](CausePlace place) {
     switch (place) {
@@ -259,8 +259,8 @@ bool same_place(const Cause& outer, const Cause& inner) {
   return false;
 }
 
-// Whether the rate is about the transport's rate with this loss: go-back-N, or within a factor of
-// two of Mathis' formula for TCP.
+// Returns whether the rate is about the transport's rate with this loss: go-back-N, or within a
+// factor of two of Mathis' formula for TCP.
 bool explains_rate(const std::vector<FleetHost>& hosts, const Samples& samples, const Cause& loss,
                    const Cause& rate) {
   double rtt_us = 20;

@@ -19,7 +19,7 @@ std::vector<Place> merge(const std::vector<FleetHost>& hosts, std::vector<Place>
 
 // Replaces several bad paths of one end by the end, since loss bursts hit only some of its flows.
 void unite_paths(std::vector<Place>& places);
-// Whether flows from -> to cross the place of the cause.
+// Returns whether flows from -> to cross the place of the cause.
 bool passes(const Cause& cause, Port from, Port to);
 
 // Drops causes that other causes explain, such as the low rate of a port that loses packets.
@@ -30,7 +30,7 @@ void drop_consequences(const std::vector<FleetHost>& hosts, const Samples& sampl
 // are slow in rounds with a flow to the receiver, and fast in other rounds.
 struct Spread {
   Port receiver;
-  std::vector<bool> rounds;  // by round: whether there is a flow to the receiver
+  std::vector<bool> rounds;  // by round: whether the round has a flow to the receiver
   bool may_slow(const FlowSample& sample) const {
     return sample.flow.to != receiver && sample.flow.from != receiver &&
            rounds[static_cast<std::size_t>(sample.round)];
@@ -38,7 +38,7 @@ struct Spread {
 };
 std::vector<Spread> find_spreads(const std::vector<FleetHost>& hosts, const Samples& samples,
                                  const std::vector<Cause>& causes, const Thresholds& thresholds);
-// The samples without the slow kRate flows that a spread explains.
+// Returns the samples without the slow kRate flows that a spread explains.
 Samples without_victims(const std::vector<FleetHost>& hosts, const Samples& samples,
                         const std::vector<Spread>& spreads, const Thresholds& thresholds);
 

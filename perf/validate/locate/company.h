@@ -14,39 +14,40 @@
 
 namespace weft::fabric {
 
-// Samples closer in time than this may hit the same slowdown, and count as one.
+// Samples closer in time than this may hit the same slowdown, and are treated as one sample.
 inline constexpr double kApart_s = 0.7;
 
 class Company {
  public:
   explicit Company(const Samples& samples);
-  // Whether no other flow of its round uses its rails.
+  // Returns whether no other flow of the sample's round uses the sample's rails.
   bool alone(const FlowSample& sample) const;
 
  private:
-  std::map<std::pair<int, int>, int> flows_;  // by round and rail
+  std::map<std::pair<int, int>, int> flows_;  // number of flows, by round and rail
 };
 
 // Probability that a sample of a healthy place is bad; 0: as rare as in a quiet fleet.
 struct Chance {
   double beside_others = 0, alone = 0;
-  bool meet = false;  // flows collide: fleet-wide slowdowns do not explain beside_others
+  bool meet = false;  // flows collide, since fleet-wide slowdowns do not explain beside_others
 };
 inline constexpr double kLeastChance = 0.005;
 
-// By rail, for kRate observations, which are bad from `bad_level` up. A fault of fewer than half of
-// the ports does not affect the result.
+// Returns the chances by rail, for kRate observations, which are bad from `bad_level` up. A fault
+// of fewer than half of the ports does not affect the result.
 std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
                                const std::vector<Observation>& observations, double bad_level);
 
-// Slow flows at full speed, on rails with collisions, that may have collided.
+// Returns slow flows at full speed, on rails with collisions, that may have collided.
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds);
 // Drops losses of met_others() flows: collisions lose packets by design.
 void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
               const Thresholds& thresholds, std::vector<Observation>& losses);
 
-// The probability that a healthy place has all of these bad samples: (time, probability).
+// Returns the probability that a healthy place has all of these bad samples, given as (time,
+// probability).
 double chance_of_all(std::vector<std::pair<double, double>> looks);
 
 }  // namespace weft::fabric

@@ -1,4 +1,5 @@
-// Fits of graded and of counted observations.
+// Fits the level of a place to continuous observations (rates, latencies) and to event counts
+// (losses).
 #include "perf/validate/locate/fit.h"
 
 #include <algorithm>
@@ -29,9 +30,9 @@ double huber(double z) {
 
 }  // namespace
 
-// Whether chance explains the place's flows, given the number of places. One fast flow clears a
-// path: collisions slowed its other flows. An end is bad if few of its flows are fast, and more are
-// slow than chance explains (Chernoff).
+// Returns whether chance explains the place's flows, given the number of places. One fast flow
+// clears a path: collisions slowed its other flows. An end is bad if few of its flows are fast, and
+// more are slow than chance explains (Chernoff).
 bool Fitter::by_chance(const std::vector<int>& observations, CausePlace place) const {
   std::map<int, double> labels;  // repeats of a flow take the same link, so each label counts once
   double share = 0, chance = 0;  // fraction of bad flows, observed and expected by chance

@@ -17,20 +17,20 @@ struct Fit {
 
 class Fitter {
  public:
-  // `places`: number of places that are tested, for Bonferroni.
+  // `places`: number of tested places, for the Bonferroni correction.
   Fitter(const Shape& shape, std::span<const Observation> observations, const Scale& scale,
          double places)
       : shape_(shape), observations_(observations), scale_(scale), places_(places) {}
 
   double places() const { return places_; }
   void set_places(double places) { places_ = places; }
-  // Whether to accept places that are likelier than chance but not certain.
+  // Sets whether to accept places that are likelier than chance but not certain.
   void set_unsure(bool unsure) { unsure_ = unsure; }
   const Observation& observation(int s) const { return observations_[static_cast<std::size_t>(s)]; }
   bool bad(const Observation& s) const {
     return scale_.counted ? s.value > 0 : s.value >= scale_.threshold;
   }
-  // Fits the place, using these of its flows.
+  // Fits the place to these observations, which are flows of the place.
   Fit fit(CausePlace place, int port, const std::vector<int>& observations) const;
 
  private:

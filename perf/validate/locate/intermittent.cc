@@ -256,7 +256,7 @@ std::vector<Subject> Watcher::subjects() const {
   return subjects;
 }
 
-// Whether bad and good samples differ clearly, or are two halves of one distribution.
+// Returns whether bad and good samples differ clearly, or are two halves of one distribution.
 bool Watcher::is_apart(const std::vector<int>& looks) const {
   std::vector<double> bad, good;
   for (const int l : looks) {

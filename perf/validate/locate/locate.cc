@@ -62,8 +62,8 @@ class Locator {
   const PortInfo& info(Port port) const {
     return hosts_[static_cast<std::size_t>(port.host)].ports[static_cast<std::size_t>(port.rail)];
   }
-  // Ignores flows at broken ports or at places of causes of the given kinds; causes that affect
-  // only some flows count as kUnstable.
+  // Returns a predicate for flows to ignore: flows at a broken port, or at the place of a cause of
+  // one of these kinds. A cause that affects only some flows has kind kUnstable here.
   Ignored ignoring(std::vector<CauseKind> kinds) const {
     return [this, kinds = std::move(kinds)](Port from, Port to) {
       for (const Port port : broken_)

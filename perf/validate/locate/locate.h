@@ -2,7 +2,7 @@
 //
 // Model: log(rate of i -> j) = rail + min(transmit(i), path(i, j), receive(j)), fitted by robust
 // medians (first the baseline of each rail, then the worst places in turn; see attribution.h),
-// separately by direction and rail; latency likewise, losses by counts.
+// separately by direction and rail; latencies likewise, losses by event counts.
 #pragma once
 
 #include <vector>
@@ -14,9 +14,9 @@
 
 namespace weft::fabric {
 
-// Causes, most certain first. Flows whose ends were starved of a core are ignored. Rates are
-// compared with the baseline of their rail, and the baseline with the declared rates. Consequences
-// of another cause (the low rate of a port that loses packets) are dropped.
+// Returns causes, most certain first. Flows whose ends were starved of a core are ignored. Rates
+// are compared with the baseline of their rail, and the baseline with the declared rates.
+// Consequences of another cause (the low rate of a port that loses packets) are dropped.
 std::vector<Cause> locate(const std::vector<FleetHost>& hosts, const Samples& samples,
                           const Thresholds& thresholds);
 

@@ -1,4 +1,5 @@
-// Estimates the baseline of graded observations and the noise of healthy ones.
+// Estimates the baseline of continuous observations (rates, latencies) and the noise of healthy
+// flows.
 #include "perf/validate/locate/noise.h"
 
 #include <algorithm>
@@ -21,8 +22,9 @@ std::uint64_t path_of(const Observation& s) {
   return static_cast<std::uint64_t>(s.from) << 32 | static_cast<std::uint64_t>(s.to);
 }
 
-// Standard deviation of normal values, from the half better than the median, since faults may
-// affect the other half. 1.4826: standard deviation / median absolute value of a normal variable.
+// Returns the standard deviation of normal values, from the half better than the median, since
+// faults may affect the other half. 1.4826: standard deviation / median absolute value of a normal
+// variable.
 double better_half_sigma(const std::vector<double>& values, double median) {
   std::vector<double> better;
   for (const double value : values)

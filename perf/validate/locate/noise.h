@@ -1,4 +1,4 @@
-// The baseline of graded observations, and the noise of healthy ones. Pure.
+// The baseline of continuous observations (rates, latencies), and the noise of healthy flows. Pure.
 #pragma once
 
 #include <vector>
@@ -10,9 +10,10 @@ namespace weft::fabric {
 
 // Lower bounds of the noise, as standard deviations of a flow's value.
 struct LeastNoise {
-  double least = 0;       // always
-  double of_few = 0;      // if too few flows are as good as the baseline to estimate their noise
-  double of_windows = 0;  // from the windows of flows, until enough paths were repeated
+  double least = 0;  // lower bound in all cases
+  // Lower bound if too few flows are as good as the baseline to estimate their noise.
+  double of_few = 0;
+  double of_windows = 0;  // lower bound from the windows of flows, until enough paths were repeated
 };
 
 // Returns the healthy level of log values; larger values are worse. It is the median of all values

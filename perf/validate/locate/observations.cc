@@ -15,10 +15,11 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kStill_s = 0.06;       // a flow is stalled if it transfers little for this long
-constexpr double kNothing_s = 0.02;     // likewise, almost nothing: waits for a timer
-constexpr double kNothing = 0.05;       // of the best window
-constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow counts as dead
+constexpr double kStill_s = 0.06;    // a flow is stalled if it transfers little for this long
+constexpr double kNothing_s = 0.02;  // likewise, almost nothing: waits for a timer
+constexpr double kNothing = 0.05;    // of the best window
+// Fraction of the expected rate below which a flow is treated as dead.
+constexpr double kLeastShare = 1e-3;
 constexpr double kReceiverSlow = 0.5;   // fraction of time without room in the receiver's buffer
 constexpr double kReceiverFull = 0.01;  // likewise; less does not affect the rate noticeably
 constexpr std::size_t kWindows = 4;     // fewer have no upper quartile
@@ -52,8 +53,8 @@ double still_s(const FlowSample& sample) {
   return slow_windows(sample, 0.1) * sample.window_s;
 }
 
-// Gb/s; for a TCP flow with a starved end, from its better windows. Not for RDMA: a window has few
-// whole messages, and the NIC continues without the core.
+// Returns Gb/s; for a TCP flow with a starved end, from its better windows. Not for RDMA: a window
+// has few whole messages, and the NIC continues without the core.
 double rate_of(const FlowSample& sample) {
   const bool smooth = sample.receiver_limited && sample.window_gbps.size() >= kWindows;
   if (!starved(sample) || !smooth) return sample.gbps();
@@ -61,7 +62,8 @@ double rate_of(const FlowSample& sample) {
   return quantile(windows, 0.75);
 }
 
-// Standard error of a flow's average, from its windows; doubled, because neighbors are correlated.
+// Returns the standard error of a flow's average, from its windows; doubled, because neighbors are
+// correlated.
 double window_error(const FlowSample& sample) {
   if (sample.window_gbps.size() < 3 || sample.gbps() <= 0) return 0;
   double squares = 0;
@@ -71,13 +73,13 @@ double window_error(const FlowSample& sample) {
   return 2 * std::sqrt(squares / (k - 1) / k);
 }
 
-// Whether waits hide the rate. Cores limit software RDMA without declared rates.
+// Returns whether waits hide the rate. Cores limit software RDMA without declared rates.
 bool says_little(const FlowSample& sample, bool declared) {
   return declared || sample.receiver_limited ? held_up(sample) : starved(sample);
 }
 
-// The level beyond which noise alone makes no flow slow. Uses the faster half, since collisions
-// only slow flows, or the faster quarter if most flows collided.
+// Returns the level beyond which noise alone makes no flow slow. Uses the faster half, since
+// collisions only slow flows, or the faster quarter if most flows collided.
 double beyond_noise_of_all(const std::vector<Observation>& observations) {
   constexpr double kSigmas = 3, kLeastSigma = 0.01;
   constexpr double kShared = 0.4;    // two flows on a link get half each: log 2, with noise

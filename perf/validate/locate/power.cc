@@ -62,7 +62,8 @@ double least_share(const Shape& shape, std::size_t observations, double trials,
   // Half of the miss probability is for flows that look uneven by chance (see dispersion()).
   double low = 0, high = 1;
   if (trials > 700) high = std::min(1.0, 700 / trials);  // exp() underflows beyond that
-  if (events > 400) {                                    // many events are nearly normal
+  // For many events the Poisson distribution is nearly normal.
+  if (events > 400) {
     const double z = normal_quantile((1 + scale.confidence) / 2);
     return std::min(1.0, (events + z * std::sqrt(events) + z * z) / trials);
   }

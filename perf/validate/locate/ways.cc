@@ -16,7 +16,8 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kSlowFlow = 0.11;     // log of the fraction of the rate: a flow at 90 % is slow
+// log(expected / rate) above which a flow is slow: its rate is below 89.6 % of the expected rate.
+constexpr double kSlowFlow = 0.11;
 constexpr double kSlowFlowSigmas = 4;  // in addition, beyond the noise of this run
 constexpr double kLossyFlow = 100;     // times fail_loss: above, a flow is lossy
 constexpr double kTimesFullSpeed = 5;  // likewise, times the losses of flows at full speed
@@ -32,7 +33,7 @@ constexpr int kPortsForEach = 8;  // likewise, ports: more flows would collide t
 constexpr int kRepeats = 5;          // of bad and of good flows, to decide bound_of()
 constexpr double kSameAgain = 0.85;  // fraction of repeats with the same result
 
-// Log of the fraction of the baseline from which a way is slow, as in the checks.
+// Returns log(baseline / rate) above which a way is slow, as in the checks.
 double slow_level(Probe probe, const Thresholds& thresholds, double sigma) {
   if (probe == Probe::kRate) return std::max(kSlowFlow, kSlowFlowSigmas * sigma);
   return -std::log(probe == Probe::kLoopback ? kLeastLoopback : thresholds.fail_rate);
@@ -48,7 +49,7 @@ struct WayLooks {
 };
 using LooksByWay = std::map<std::tuple<Port, Port, int>, WayLooks>;
 
-// Ends (true: sends) with losses in most flows: the end is at fault, not one link of many.
+// Returns ends (true: sends) with losses in most flows: the end is at fault, not one link of many.
 std::set<std::pair<Port, bool>> lossy_ends(const Samples& samples, double lossy) {
   std::map<std::pair<Port, bool>, std::pair<std::set<int>, std::set<int>>> labels;  // lossy, all
   for (const FlowSample& sample : samples.flows) {
@@ -126,8 +127,9 @@ Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const
   return cause;
 }
 
-// The smallest place that all these ways cross: a path, an end, or the side with fewer ends, whose
-// switch has a bad link to the other side. If neither side is clearly smaller: all paths.
+// Returns the smallest place that all these ways cross: a path, an end, or the side with fewer
+// ends, whose switch has a bad link to the other side. If neither side is clearly smaller: all
+// paths.
 std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& graded,
                              const std::vector<Way>& ways) {
   if (ways.empty()) return {};
@@ -155,12 +157,12 @@ std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& 
   return causes;
 }
 
-// Whether collisions do not explain the way: slow again, slow alone, or lossy.
+// Returns whether collisions do not explain the way: slow again, slow alone, or lossy.
 bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1 || way.lossy; }
 
 using Identity = std::tuple<Port, Port, int>;
 
-// Samples of each labeled flow, in order; true: bad. The first classifies the flow.
+// Returns samples of each labeled flow, in order; true: bad. The first classifies the flow.
 std::map<Identity, std::vector<bool>> by_identity(const Intermittent& place) {
   std::map<Identity, std::vector<bool>> flows;
   for (const auto& [flow, bad] : place.flows)

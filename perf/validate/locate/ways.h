@@ -15,24 +15,25 @@
 
 namespace weft::fabric {
 
-// Losses per packet of a flow; 0 if packets are not counted.
+// Returns the losses per packet of a flow; 0 if packets are not counted.
 double share_lost(const FlowSample& sample);
-// Losses per packet that three of four flows at full speed do not exceed: TCP's own losses.
+// Returns the losses per packet that three of four flows at full speed do not exceed: TCP's own
+// losses.
 double loss_of_full_speed(const std::vector<FleetHost>& hosts, const Samples& samples);
-// Losses per packet above which a flow is lossy, beyond the losses at full speed.
+// Returns the losses per packet above which a flow is lossy, beyond the losses at full speed.
 double lossy_share(double of_full_speed, const Thresholds& thresholds);
 
-// Relative to the best loopback rate, because cards and slots differ.
+// A loopback way is slow below this fraction of the best loopback rate; cards and slots differ.
 inline constexpr double kLeastLoopback = 0.6;
 
 // A way with only slow or lossy samples.
 struct Way {
   Probe probe = Probe::kRate;
-  Flow flow;            // its ends and its label
-  double level = 0;     // log of how much slower than the baseline, in the best sample
+  Flow flow;            // ends and label of the way
+  double level = 0;     // log(baseline / rate) in the best sample
   int all = 0;          // samples
   int alone = 0;        // samples without another flow on its rails
-  double last_s = 0;    // start of the last sample
+  double last_s = 0;    // start time of the last sample
   double lost = 0;      // losses per packet
   bool lossy = false;   // loses packets in every sample
   bool sure = false;    // certain: no healthy way has these samples
@@ -40,17 +41,18 @@ struct Way {
   bool enough = false;  // needs no more samples: many ways of its rail were fast alone or sure
 };
 
-// Slow ways of this probe, slowest first; for kRate: labeled flows, first those that lose packets
-// at full rate.
+// Returns slow ways of this probe, slowest first; for kRate: labeled flows, first those that lose
+// packets at full rate.
 std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                            const Thresholds& thresholds, Probe probe);
 
-// A round with the ways that most need another sample, about one per rail; nullopt without ways.
+// Returns a round with the ways that most need another sample, about one per rail; nullopt without
+// ways.
 std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, int most_flows);
 
-// Causes that flows share. For flows that are certainly slow, of kind kUnstable: a path, a port, or
-// the ports behind one switch. For flows that lose packets in every sample, of kind kLoss: a port
-// or the ports behind one switch.
+// Returns causes that flows share. For flows that are certainly slow, of kind kUnstable: a path, a
+// port, or the ports behind one switch. For flows that lose packets in every sample, of kind kLoss:
+// a port or the ports behind one switch.
 std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                                   const Thresholds& thresholds);
 

@@ -13,12 +13,13 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kHostsAtOnce = 64;         // texts that rank 0 holds at a time
-constexpr const char* kNoOrders = "[]";  // for a rank without an end; an empty text ends serve()
+constexpr int kHostsAtOnce = 64;  // texts that rank 0 holds at a time
+// Sent to ranks that run no end of a flow; "" would make serve() return.
+constexpr const char* kNoOrders = "[]";
 
-// Fraction of a packet that is payload: TCP with timestamps over IPv4 and Ethernet with preamble
-// and gap (shapers of virtual devices count only the Ethernet header); RoCE v2 and InfiniBand (IBTA
-// 1.6, annex A17).
+// Returns the fraction of a packet that is payload: TCP with timestamps over IPv4 and Ethernet with
+// preamble and gap (shapers of virtual devices count only the Ethernet header); RoCE v2 and
+// InfiniBand (IBTA 1.6, annex A17).
 double payload_share(const PortFacts& port, const std::string& transport) {
   if (transport == "verbs") {
     const double mtu = port.active_mtu.value_or(1024);

@@ -17,7 +17,7 @@
 
 namespace weft::fabric {
 
-// The lowest rank of each host, by host.
+// Returns the lowest rank of each host, by host.
 std::vector<Rank> agents_of(const Topology& topology);
 
 // Gathers `mine` of all agents on rank 0, which calls take(host, text) for each host in order. Rank
@@ -27,14 +27,14 @@ void gather_from_agents(Job& job, const Topology& topology, const std::string& m
 // Broadcasts rank 0's `text`. Collective.
 std::string told_by_root(Job& job, const std::string& text);
 
-// The payload rate that a port can reach: the declared rate (policy, then `declared_gbps`), or else
-// the device's own, less the headers of the transport. Rates of virtual devices are ignored: a veth
-// reports 10 Gb/s. 0: unknown.
+// Returns the payload rate that a port can reach: the declared rate (policy, then `declared_gbps`),
+// or else the device's own, less the headers of the transport. Rates of virtual devices are
+// ignored: a veth reports 10 Gb/s. 0: unknown.
 double expected_gbps(const PortFacts& port, const Policy& policy, double declared_gbps,
                      const std::string& transport);
 
-// Number of concurrent flows of this rate that one machine's cores allow, at about 3 Gb/s per core
-// for both ends; 1 if the rate is unknown.
+// Returns the number of concurrent flows of this rate that one machine's cores allow, at about 3
+// Gb/s per core for both ends; 1 if the rate is unknown.
 int flows_of_one_machine(int cores, double expected_gbps);
 
 class AgentFabric final : public Fabric {

@@ -129,7 +129,7 @@ class MtuEnd final : public DatagramEnd {
  private:
   int headers() const { return v6_ ? 48 : 28; }
 
-  // Whether a packet of `bytes`, headers included, is answered.
+  // Returns whether a packet of `bytes`, headers included, is answered.
   bool passes(int bytes) {
     std::vector<char> packet(static_cast<std::size_t>(bytes - headers()));
     std::memcpy(packet.data(), &token_, sizeof token_);

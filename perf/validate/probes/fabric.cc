@@ -17,7 +17,7 @@ constexpr double kFills = 0.95, kAlike = 0.97;  // of the expected rate; of the 
 constexpr double kHashed = 0.8;                 // of the flow's best rate
 constexpr double kAdds = 1.5;  // rate gain of doubled streams that do not fill a port
 
-// The upper quartile: up to half of the flows may use a faulty rail.
+// Returns the upper quartile: up to half of the flows may use a faulty rail.
 double baseline_of(std::vector<double> rates) { return quantile(rates, 0.75); }
 
 // Pairs of hosts across the fleet, on all rails that both have.

@@ -17,7 +17,7 @@
 
 namespace weft::fabric {
 
-// The number of a stream of a labeled flow: it selects a source port.
+// Returns the number of a stream of a labeled flow: it selects a source port.
 constexpr int way_of(int label, int stream) { return label * kMostStreams + stream; }
 
 // The orders for an end.

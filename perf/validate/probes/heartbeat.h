@@ -11,7 +11,7 @@
 namespace weft::fabric {
 
 // Wakes every 5 ms in its own thread, from construction to destruction. A late wakeup that was not
-// a wait for a core (see Starvation) counts as a stop.
+// a wait for a core (see Starvation) is treated as a stop.
 class Heartbeat {
  public:
   Heartbeat();
@@ -19,7 +19,7 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  Stops stops() const;  // so far; thread-safe
+  Stops stops() const;  // the stops since construction; thread-safe
 
  private:
   void beat();

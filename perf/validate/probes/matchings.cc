@@ -14,7 +14,7 @@ Matching neighbours(const std::vector<int>& order) {
   return matching;
 }
 
-// One round of the circle method; an odd number of hosts gets a dummy.
+// Returns one round of the circle method; an odd number of hosts gets a dummy.
 Matching circle_round(int hosts, int turn) {
   const int even = hosts + hosts % 2;
   Matching matching;

@@ -11,7 +11,8 @@ namespace weft::fabric {
 // Disjoint pairs of hosts; an unpaired host is left out.
 using Matching = std::vector<std::pair<int, int>>;
 
-// All pairs of `hosts` hosts in hosts - 1 rounds (`hosts` rounds if odd), by the circle method.
+// Returns all pairs of `hosts` hosts in hosts - 1 rounds (`hosts` rounds if odd), by the circle
+// method.
 std::vector<Matching> all_pairs(int hosts);
 int all_pairs_rounds(int hosts);  // number of matchings of all_pairs()
 

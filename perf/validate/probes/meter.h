@@ -24,8 +24,8 @@ class WindowMeter {
   std::uint64_t bytes() const { return bytes_; }
   double seconds() const { return bytes_ > 0 ? last_ - first_ : 0; }
   double window_s() const { return window_s_; }
-  // Gb/s of the complete windows, without the first quarter: slow start, and the burst that a
-  // shaper grants an idle port. A flow that stalls until its end has windows of 0.
+  // Returns the Gb/s of the complete windows, without the first quarter: slow start, and the burst
+  // that a shaper grants an idle port. A flow that stalls until its end has windows of 0.
   std::vector<double> windows() const;
 
  private:
@@ -60,8 +60,8 @@ class PingTimes {
   PingTimes(double seconds, bool may_go_on);
   // Sleeps until the next scheduled ping is due and returns its start time: see scheduled().
   double next();
-  // Start time of a ping that was due at `due_s`, if the thread was free at `free_s` and sent it at
-  // `sent_s`. The next ping is due a period later.
+  // Returns the start time of a ping that was due at `due_s`, if the thread was free at `free_s`
+  // and sent it at `sent_s`. The next ping is due a period later.
   static double scheduled(double due_s, double free_s, double sent_s) {
     return free_s <= due_s ? sent_s : due_s;
   }

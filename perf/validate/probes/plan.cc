@@ -138,7 +138,7 @@ Stage Planner::rate() {
   return stage;
 }
 
-// Rate rounds in addition to the `others`, cycling through all pairs.
+// Returns rate rounds in addition to the `others`, cycling through all pairs.
 Stage Planner::looks(std::size_t others) {
   Stage stage{Probe::kRate, 0.1, 0.2, {}, 1, true};
   double left_s = kLooksShare * options_.budget_s;

@@ -68,7 +68,8 @@ void each_item(const std::vector<FleetHost>& hosts, const std::vector<std::strin
   }
 }
 
-// The flow whose sending or receiving end is on `host`. Throws Error if the host has no such end.
+// Returns the flow whose sending or receiving end is on `host`. Throws Error if the host has no
+// such end.
 const Flow& flow_at(const Round& round, int flow, bool sends, int host) {
   if (flow < 0 || static_cast<std::size_t>(flow) >= round.flows.size())
     throw Error("there is no flow " + std::to_string(flow));

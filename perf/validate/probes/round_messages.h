@@ -17,10 +17,10 @@
 
 namespace weft::fabric {
 
-// The orders for each host's ends, by host; "[]" for a host without any. Flows at full speed are
-// paced at `full_pace` times the expected rate; 0: not paced. `streams` is divided among the flows
-// of a port: see streams_of(). kEntropy flows have one stream, because other streams would use the
-// bandwidth that a bad path leaves.
+// Returns the orders for each host's ends, by host; "[]" for a host without any. Flows at full
+// speed are paced at `full_pace` times the expected rate; 0: not paced. `streams` is divided among
+// the flows of a port: see streams_of(). kEntropy flows have one stream, because other streams
+// would use the bandwidth that a bad path leaves.
 std::vector<std::string> orders_of(const Round& round, const std::vector<FleetHost>& hosts,
                                    double full_pace = 0, int streams = 1);
 

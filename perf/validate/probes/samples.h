@@ -93,7 +93,7 @@ struct FlowSample : Measured {
   // each end.
   double sender_starved = 0, receiver_starved = 0;
 
-  // Average over the windows, Gb/s.
+  // Returns the average over the windows, Gb/s.
   double gbps() const;
   double lowest_gbps() const;  // over the windows
 };
@@ -105,7 +105,7 @@ struct CollectiveResult {
   std::string first_wrong;          // rank, chunk and element of the first difference
   double busbw_gbps = 0;            // bus bandwidth of the largest case; 0: not timed
   double predicted_busbw_gbps = 0;  // from measured pairs, latencies and cores; 0: unknown
-  // Whether links limit the call more than latencies and cores.
+  // Returns whether links limit the call more than latencies and cores.
   bool held_by_links() const { return predicted_busbw_gbps >= 0.8 * link_busbw_gbps; }
   std::string limiting_link;      // "h3 rail 1 transmit"
   std::string wrong_host = {};    // host whose messages arrive corrupted, if the messages show it

@@ -14,11 +14,12 @@ double normal_tail(double z);
 struct Interval {
   double low = 0, high = 0;
 };
-// Two-sided Wilson score interval of a proportion. E. B. Wilson, "Probable inference", JASA 1927.
+// Returns the two-sided Wilson score interval of a proportion. E. B. Wilson, "Probable inference",
+// JASA 1927.
 Interval wilson(double events, double trials, double confidence);
 
-// The quantile `at` (0 to 1) of `values`, without interpolation; reorders them. `values` must not
-// be empty.
+// Returns the quantile `at` (0 to 1) of `values`, without interpolation; reorders them. `values`
+// must not be empty.
 double quantile(std::vector<double>& values, double at);
 
 // 0 if empty; the lower of the two middle values for an even count.

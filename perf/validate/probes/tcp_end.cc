@@ -107,7 +107,7 @@ class TcpEnd final : public FlowEnd {
     if (sample_.error.empty()) sample_.error = std::move(why);
   }
 
-  // A socket bound to this port on the rail; empty if the port is in use.
+  // Returns a socket bound to this port on the rail; empty if the port is in use.
   Fd bound_to(int port) const {
     Address here;
     if (!parse_address(rail_.address, static_cast<std::uint16_t>(port), here)) return {};

@@ -30,10 +30,11 @@ void write_baseline(const Baseline& baseline, const std::string& path);
 // Reads a baseline, or a report of --json. Throws Error naming the file and the problem.
 Baseline read_baseline(const std::string& path);
 
-// Numbers of the run that differ from the baseline by more than the policy's thresholds: rates
-// below `warn_rate` of the baseline, latencies above `warn_latency` times the baseline, and
-// likewise for improvements; the worst first. Numbers present in only one of the two are left out.
-// Throws Error if the baseline has other hosts, which it names, other rails or another transport.
+// Returns the numbers of the run that differ from the baseline by more than the policy's
+// thresholds: rates below `warn_rate` of the baseline, latencies above `warn_latency` times the
+// baseline, and likewise for improvements; the worst first. Numbers present in only one of the two
+// are left out. Throws Error if the baseline has other hosts, which it names, other rails or
+// another transport.
 std::vector<Drift> drift_since(const Baseline& baseline, const Report& report,
                                const std::string& path);
 

@@ -16,7 +16,8 @@ struct CounterChange {
   Change change;
 };
 
-// One row per changed counter, by host, rail and name; counters of the whole host appear once.
+// Returns one row per changed counter, by host, rail and name; counters of the whole host appear
+// once.
 std::vector<CounterChange> counter_changes(const Report& report);
 
 std::string_view word_of(ChangeState state);  // "known"

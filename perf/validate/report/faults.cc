@@ -11,8 +11,8 @@
 namespace weft::fabric {
 namespace {
 
-// The index of the finding that explains findings[i]; i if there is none. Reports of the previous
-// version name only the reason's check.
+// Returns the index of the finding that explains findings[i]; i if there is none. Reports of the
+// previous version name only the reason's check.
 std::size_t reason_of(const std::vector<Finding>& findings, std::size_t i) {
   const Finding& f = findings[i];
   if (f.reason >= 0 && static_cast<std::size_t>(f.reason) < findings.size())
@@ -23,7 +23,7 @@ std::size_t reason_of(const std::vector<Finding>& findings, std::size_t i) {
              : static_cast<std::size_t>(found - findings.begin());
 }
 
-// The end of the chain of reasons; for a cycle, its first finding.
+// Returns the end of the chain of reasons; for a cycle, its first finding.
 std::size_t root_of(const std::vector<Finding>& findings, std::size_t i) {
   std::size_t least = i;
   for (std::size_t steps = 0; steps < 2 * findings.size(); ++steps) {

@@ -1,4 +1,5 @@
-// The findings of a run for users: faults by place, the heaviest first.
+// Groups a run's findings into faults by place for display, in the report's order (most serious
+// first).
 #pragma once
 
 #include <string>
@@ -15,14 +16,15 @@ struct Fault {
   std::size_t places = 1;  // for an unknown: number of places
 };
 
-// Known findings of WARN and above, in the report's order, each with all findings that it explains,
-// directly or indirectly.
+// Returns the known findings of WARN and above, in the report's order, each with all findings that
+// it explains, directly or indirectly.
 std::vector<Fault> faults_of(const Report& report);
 
-// Unknown findings, the first place of each check, in the report's order.
+// Returns the unknown findings, the first place of each check, in the report's order.
 std::vector<Fault> unknowns_of(const Report& report);
 
-// The verdict's sentence without the verdict itself: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
+// Returns the verdict's sentence without the verdict itself: "h3 rail 1 (mlx5_1) sends at 187 of
+// 392 Gb/s".
 std::string headline(const Report& report);
 
 }  // namespace weft::fabric

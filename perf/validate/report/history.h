@@ -21,8 +21,8 @@ struct History {
 // or has no report.
 History read_history(const std::string& folder, std::size_t most = 1000);
 
-// A table of runs with verdicts and headlines, and one of the ports' rates in the latest runs.
-// Sorts ports by the change of their rates, largest first; at most 20 without `verbose`.
+// Returns a table of runs with verdicts and headlines, and one of the ports' rates in the latest
+// runs. Sorts ports by the change of their rates, largest first; at most 20 without `verbose`.
 std::string to_text(const History& history, const TextOptions& options);
 
 }  // namespace weft::fabric

@@ -71,8 +71,8 @@ ReportJson ports_json(const Report& report) {
   return list;
 }
 
-// One row per sending port: destination (an index of `hosts`), Gb/s, and microseconds per message.
-// 0 Gb/s: nothing arrived.
+// Returns one row per sending port: destination (an index of `hosts`), Gb/s, and microseconds per
+// message. 0 Gb/s: nothing arrived.
 ReportJson paths_json(const Report& report) {
   auto list = ReportJson::array();
   for (const PathNumbers& path : path_numbers(report)) {
@@ -89,8 +89,8 @@ ReportJson paths_json(const Report& report) {
   return list;
 }
 
-// One row per port, and per host: the changes of its counters, with the state if a change is not
-// exact.
+// Returns one row per port, and per host: the changes of its counters, with the state if a change
+// is not exact.
 ReportJson counters_json(const Report& report) {
   auto list = ReportJson::array();
   for (const CounterChange& c : counter_changes(report)) {

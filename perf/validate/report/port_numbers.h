@@ -20,12 +20,12 @@ struct PathNumbers {
   double expected_gbps = 0;  // rate of the slower port; 0: unknown
 };
 
-// One row per port of the fleet, by host and rail. Flows to or from unknown ports are left out. For
-// a report read from a file, returns its stored rows.
+// Returns one row per port of the fleet, by host and rail. Flows to or from unknown ports are left
+// out. For a report read from a file, returns its stored rows.
 std::vector<PortNumbers> port_numbers(const Report& report);
 
-// One row per pair of ports with a flow of kRate, kLatency or kReach, by rail of the sender, sender
-// and receiver.
+// Returns one row per pair of ports with a flow of kRate, kLatency or kReach, by rail of the
+// sender, sender and receiver.
 std::vector<PathNumbers> path_numbers(const Report& report);
 
 }  // namespace weft::fabric

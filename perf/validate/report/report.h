@@ -17,17 +17,17 @@
 
 namespace weft::fabric {
 
-// Measurements of one port. Rates are medians over its kRate flows; a flow that did not arrive
-// counts as 0. Latencies are medians over the kLatency flows that the port sends.
+// Measurements of one port. Rates are medians over its kRate flows; a flow that did not arrive has
+// rate 0. Latencies are medians over the kLatency flows that the port sends.
 struct PortNumbers {
   Port port;
   std::string host, device;
-  std::optional<double> expected_gbps;  // of payload
+  std::optional<double> expected_gbps;  // expected payload rate
   std::optional<double> transmit_gbps, receive_gbps;
-  std::optional<double> lowest_gbps;  // over all windows of flows that arrived
+  std::optional<double> lowest_gbps;  // lowest rate over all windows of flows that arrived
   std::optional<double> p50_us, p99_us, p999_us;
-  // Retransmits per packet: of packets sent by the port, and of packets sent to it. Over TCP,
-  // congestion counts as well.
+  // Retransmits per packet: of packets sent by the port, and of packets sent to the port. Over TCP,
+  // they include retransmits due to congestion.
   std::optional<double> sent_lost, received_lost;
 };
 
@@ -47,14 +47,16 @@ struct Report {
   std::vector<FleetHost> hosts;
   Plan plan;
   Samples samples;
-  std::vector<PortNumbers> ports;  // as read from a file; empty: computed from the samples
+  // Stored rows of a report read from a file; empty: computed from the samples.
+  std::vector<PortNumbers> ports;
   std::vector<Cause> causes;
   std::vector<CollectiveResult> collectives;
   Judgement judgement;
   std::vector<Drift> drift;
-  std::string baseline;       // file; empty: none
-  std::string baseline_note;  // why the run was not stored, as text; empty: stored
-  std::string failure;        // failure of the job, verbatim; empty: none
+  std::string baseline;  // file of the baseline; empty: no baseline
+  // Why the run was not stored as a baseline; empty: stored, or not requested.
+  std::string baseline_note;
+  std::string failure;  // failure of the job, verbatim; empty: none
   Verdict verdict = Verdict::kUnknown;
 };
 
@@ -62,15 +64,15 @@ struct TextOptions {
   bool verbose = false, colour = false;
   int columns = 100;  // at least 40
 };
-// One screen of at most 40 lines: verdict, ordered causes, and the coverage.
+// Returns one screen of at most 40 lines: verdict, ordered causes, and the coverage.
 std::string to_text(const Report& report, const TextOptions& options);
 // Numbers have five digits; unmeasured values are null. `samples`: includes all flows and causes.
 nlohmann::ordered_json to_json(const Report& report, bool samples = false);
 std::string to_html(const Report& report);        // self-contained, offline, light and dark
 std::string to_prometheus(const Report& report);  // textfile collector; absent values omitted
 
-// The file of --json: to_json() with one line per finding, port, host and flow. Invalid UTF-8 is
-// replaced.
+// Returns the file of --json: to_json() with one line per finding, port, host and flow. Invalid
+// UTF-8 is replaced.
 std::string json_text(const Report& report, bool samples = false);
 
 // Reads an earlier run's verdict, findings, plan, policy, hosts and ports. Accepts weft.validate/3
@@ -80,7 +82,7 @@ Report report_from_json(const nlohmann::ordered_json& json);
 // Reads a file of --json. Throws Error naming the file and the problem.
 Report read_report(const std::string& path);
 
-// One line for people: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
+// Returns one line for people: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
 std::string in_words(const Finding& finding);
 
 }  // namespace weft::fabric

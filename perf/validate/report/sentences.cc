@@ -42,7 +42,7 @@ std::string_view sends(Direction direction) {
                                             : "sends and receives";
 }
 
-// Hosts with ports behind a switch: " (h2, h3)".
+// Returns hosts with ports behind a switch: " (h2, h3)".
 std::string hosts_in_evidence(const Finding& f) {
   constexpr std::size_t kMost = 4;
   std::string hosts;
@@ -55,7 +55,7 @@ std::string hosts_in_evidence(const Finding& f) {
   return hosts.empty() ? "" : fmt::format(" ({})", hosts);
 }
 
-// The value of the evidence with this name; 0 if there is none.
+// Returns the value of the evidence with this name; 0 if there is none.
 double number_in_evidence(const Finding& f, std::string_view name) {
   const auto found = std::ranges::find(f.evidence, name, &Evidence::name);
   return found == f.evidence.end() ? 0 : found->value;
@@ -108,7 +108,7 @@ std::string unreachable_sentence(const Finding& f) {
   return fmt::format("{}: nothing arrives{}{}", place, error.empty() ? "" : ": ", error);
 }
 
-// The place of the evidence with this name, in words; "" if there is none.
+// Returns the place of the evidence with this name, in words; "" if there is none.
 std::string place_in_evidence(const Finding& f, std::string_view name) {
   for (const Evidence& e : f.evidence)
     if (e.name == name)
@@ -116,7 +116,7 @@ std::string place_in_evidence(const Finding& f, std::string_view name) {
   return "";
 }
 
-// The texts of all evidence with this name, separated by commas.
+// Returns the texts of all evidence with this name, separated by commas.
 std::string text_in_evidence(const Finding& f, std::string_view name) {
   std::string all;
   for (const Evidence& e : f.evidence)

@@ -70,8 +70,8 @@ Lines Screen::head() const {
   return lines;
 }
 
-// One sentence per check that a cause explains: "also: to the host's own ports pass 195 of 400
-// Gb/s, and 3 like it [loopback]".
+// Returns one sentence per check that a cause explains: "also: to the host's own ports pass 195 of
+// 400 Gb/s, and 3 like it [loopback]".
 Lines Screen::also(const Fault& fault, std::string_view indent) const {
   constexpr std::size_t kMostKinds = 3;
   std::vector<std::pair<const Finding*, std::size_t>> kinds;  // first of a check, and count
@@ -118,8 +118,8 @@ Lines Screen::fault(std::size_t number, const Fault& fault) const {
   return lines;
 }
 
-// Causes and unknowns in `most` lines: as many as fit completely, then some in one line each, then
-// the number of remaining ones.
+// Returns causes and unknowns in `most` lines: as many as fit completely, then some in one line
+// each, then the number of remaining ones.
 Lines Screen::faults(std::size_t most) const {
   std::vector<Fault> all = faults_of(report_);
   const std::size_t known = all.size();

@@ -8,7 +8,7 @@ namespace {
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// The bytes of the first `columns` code points.
+// Returns the bytes of the first `columns` code points.
 std::size_t bytes_of(std::string_view text, std::size_t columns) {
   std::size_t i = 0;
   for (; i < text.size(); ++i) {

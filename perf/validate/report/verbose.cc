@@ -22,8 +22,8 @@ constexpr std::size_t kMostPaired = 32;  // most hosts whose pairs are printed a
 
 std::string cell(const std::optional<double>& value) { return value ? three_digits(*value) : "-"; }
 
-// Lines of a table whose first row is the header: the first column is left-aligned, all others
-// right-aligned. Columns that do not fit go into another table below.
+// Returns lines of a table whose first row is the header: the first column is left-aligned, all
+// others right-aligned. Columns that do not fit go into another table below.
 Texts table_lines(const Cells& rows, std::size_t columns) {
   std::vector<std::size_t> widths(rows[0].size(), 0);
   for (const Texts& row : rows)

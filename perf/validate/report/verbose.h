@@ -8,7 +8,7 @@
 
 namespace weft::fabric {
 
-// All findings with their evidence, ports, rates of host pairs, changed counters, coverage,
+// Returns all findings with their evidence, ports, rates of host pairs, changed counters, coverage,
 // collectives and drift, in lines of at most `options.columns`.
 std::vector<std::string> verbose_lines(const Report& report, const TextOptions& options);
 

@@ -207,7 +207,7 @@ bool is_measured_rate(std::string_view id) {
   return id.ends_with("-rate") && id != "link-rate" && id != "drift";
 }
 
-// The source of the expectation of a measured rate; "" for other findings.
+// Returns the source of the expectation of a measured rate; "" for other findings.
 std::string origin_in_words(const Finding& f, const Report& report) {
   if (f.unknown || f.unit != Unit::kGbps || !is_measured_rate(f.id) || !(f.expected > 0)) return "";
   const auto host = std::ranges::find(report.hosts, f.where.host, &FleetHost::name);

@@ -12,13 +12,13 @@
 
 namespace weft::fabric {
 
-// The verdict that a finding causes: "INFO", "WARN", "CRITICAL", "TESTER", "UNKNOWN".
+// Returns the verdict that a finding causes: "INFO", "WARN", "CRITICAL", "TESTER", "UNKNOWN".
 std::string_view severity_in_words(const Finding& finding);
 std::string_view word_of(Verdict verdict);      // "CRITICAL"
 std::string_view word_of(Direction direction);  // "transmit"; kBoth: "both"
 std::string_view word_of(PlaceKind kind);       // "port"
 
-// Three digits: "187", "9.41", "0.5"; "-" if the value is not finite.
+// Returns three digits: "187", "9.41", "0.5"; "-" if the value is not finite.
 std::string three_digits(double value);
 // "1.2e-4" and "0" for small fractions, "1.2 %" from a thousandth up.
 std::string small_share(double value);
@@ -37,15 +37,15 @@ std::string in_words(const Evidence& evidence);  // "hw.out_of_sequence 98, 0 ex
 
 std::string port_in_words(const Report& report, Port port);  // "h3 rail 1 (mlx5_1)"
 
-// Title from the registry; for an unknown id, the id as words.
+// Returns the title from the registry; for an unknown id, the id as words.
 std::string title_of(std::string_view id);
-// The remedy for this finding: the registry's, or the part of it that applies to the finding's
-// direction and place, or to an unknown finding; "" for an unknown id.
+// Returns the remedy for this finding: the registry's, or the part of it that applies to the
+// finding's direction and place, or to an unknown finding; "" for an unknown id.
 std::string remedy_of(const Finding& finding);
 // "likely, 183 to 191 Gb/s at 95 %; expected: declared 400 Gb/s, less headers 392".
 std::string detail_in_words(const Finding& finding, const Report& report);
 
-// Whether in_words(Finding), in report.h, has a sentence for this check.
+// Returns whether in_words(Finding), in report.h, has a sentence for this check.
 bool has_sentence(std::string_view id);
 // "CRITICAL", "OK (emulated)".
 std::string verdict_in_words(const Report& report);
@@ -53,8 +53,8 @@ std::string verdict_in_words(const Report& report);
 std::string fleet_in_words(const Report& report);
 // "loss >= 2e-6 per packet, rate cuts >= 5 %", "" if the plan has no limits.
 std::string limits_in_words(const Plan& plan);
-// Probes that were left out, each with its reason; "": none. Examples: "one host: no pair to
-// measure", "no time in the budget of 60 s".
+// Returns probes that were left out, each with its reason; "": none. Examples: "one host: no pair
+// to measure", "no time in the budget of 60 s".
 std::string left_out_in_words(const Report& report);
 
 }  // namespace weft::fabric

@@ -5,8 +5,8 @@
 
 namespace weft::fabric {
 
-// Rates in the unit of `capacity`. Flow f uses links[f] (indices into capacity) and never exceeds
-// most[f]. Progressive filling: D. Bertsekas, R. Gallager, "Data Networks", 6.5.2.
+// Returns rates in the unit of `capacity`. Flow f uses links[f] (indices into capacity) and never
+// exceeds most[f]. Progressive filling: D. Bertsekas, R. Gallager, "Data Networks", 6.5.2.
 std::vector<double> fair_rates(const std::vector<std::vector<int>>& links,
                                const std::vector<double>& most,
                                const std::vector<double>& capacity);

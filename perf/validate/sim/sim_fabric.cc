@@ -111,7 +111,8 @@ void SimFabric::apply(const SimFault& fault) {
   }
 }
 
-// The combined effects of a route's links, except rates of port and leaf links, which are shared.
+// Returns the combined effects of a route's links, except rates of port and leaf links, which are
+// shared.
 SimFabric::Link SimFabric::along(Port from, Port to) const {
   Link route;
   const auto pass = [&](const Link& link, bool shared = false) {
@@ -134,7 +135,7 @@ SimFabric::Link SimFabric::along(Port from, Port to) const {
   return route;
 }
 
-// The port at which packets arrive: with swapped cables, a port is on its neighbor's rail.
+// Returns the port at which packets arrive: with swapped cables, a port is on its neighbor's rail.
 Port SimFabric::arrival(Port from, Port to) const {
   const auto cabled = [&](Port port) {
     const auto found = arrives_at_.find(port);
@@ -152,7 +153,7 @@ double SimFabric::noise(double deviation) {
   return deviation > 0 ? std::exp(std::normal_distribution<>(0, deviation)(random_)) : 1;
 }
 
-// Max-min fair Gb/s of the flows of a round.
+// Returns the max-min fair Gb/s of the flows of a round.
 std::vector<double> SimFabric::rates(const Round& round) {
   const std::size_t ports = transmit_.size(), leaves = up_.size();
   std::vector<double> capacity(2 * ports + 2 * leaves), most;

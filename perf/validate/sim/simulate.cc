@@ -42,7 +42,8 @@ CauseKind kind_of(const SimFault& fault) {
   }
 }
 
-// Latency and reachability are measured by round trips, and an interface's MTU limits both ways.
+// True if the fault shows in both directions: latency and reachability are measured by round trips,
+// and an interface's MTU limits both directions.
 bool round_trip(const SimFault& fault) {
   return fault.kind != FaultKind::kRate && fault.kind != FaultKind::kLoss;
 }

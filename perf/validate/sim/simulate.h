@@ -34,16 +34,17 @@ struct Simulated {
 // Throws Error if a fault's place does not exist.
 Simulated simulate_fleet(const SimulateOptions& options);
 
-// Facts of simulated hosts after `seconds`: names, rates, MTUs and addresses. Ports without a known
-// rate get `rate_gbps`.
+// Returns the facts of simulated hosts after `seconds`: names, rates, MTUs and addresses. Ports
+// without a known rate get `rate_gbps`.
 FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, double seconds);
 
-// Random faults of all kinds that localization can name, on distinct hosts and rails, so that none
-// hides another. Black holes of single paths occur only in fleets whose plan covers all paths.
+// Returns random faults of all kinds that localization can name, on distinct hosts and rails, so
+// that none hides another. Black holes of single paths occur only in fleets whose plan covers all
+// paths.
 std::vector<SimFault> random_faults(const SimOptions& fabric, int count, std::uint64_t seed);
 
-// Whether the cause has the kind and place of the fault, as far as flows can show. With two hosts,
-// the place is the path between them.
+// Returns whether the cause has the kind and place of the fault, as far as flows can show. With two
+// hosts, the place is the path between them.
 bool names(const Cause& cause, const SimFault& fault, const SimOptions& fabric);
 
 }  // namespace weft::fabric

@@ -25,7 +25,7 @@ std::string on_one_line(std::string text) {
   return text.substr(0, blank == text.npos ? kLongest : blank);
 }
 
-// The reason, from the report's own sentence.
+// Returns the reason, from the report's own sentence.
 std::string reason_of(const Json& finding) {
   return on_one_line("weft: " + finding.value("sentence", finding.at("id").get<std::string>()));
 }

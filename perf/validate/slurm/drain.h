@@ -15,10 +15,10 @@ struct Drain {
   bool operator==(const Drain&) const = default;
 };
 
-// Nodes with a finding of FAIL or worse at the host or one of its ports, with at least the given
-// certainty; the most severe finding is the reason. Empty unless the verdict is CRITICAL: a starved
-// tester, an unknown result, or a fault of a path, rail or switch drains no node. Throws Error if
-// the report is not of schema weft.validate/3 or /2.
+// Returns nodes with a finding of FAIL or worse at the host or one of its ports, with at least the
+// given certainty; the most severe finding is the reason. Empty unless the verdict is CRITICAL: a
+// starved tester, an unknown result, or a fault of a path, rail or switch drains no node. Throws
+// Error if the report is not of schema weft.validate/3 or /2.
 std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report,
                                   Certainty least = Certainty::kLikely);
 

@@ -16,7 +16,7 @@ bool has_rdma_hardware(const HostFacts& host) {
                              [](const PortFacts& port) { return port.rdma && !is_soft(port); });
 }
 
-// Whether a rate or latency cause is at this port.
+// Returns whether a rate or latency cause is at this port.
 bool is_suspect(const Observed& observed, const HostFacts& host, const PortFacts& port) {
   return std::ranges::any_of(observed.causes, [&](const Cause& cause) {
     if (cause.kind != CauseKind::kRate && cause.kind != CauseKind::kLatency) return false;

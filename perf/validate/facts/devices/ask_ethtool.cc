@@ -20,7 +20,7 @@ void add_value(Bytes& attributes, int type, T value) {
   add_attribute(attributes, type, std::as_bytes(std::span(&value, 1)));
 }
 
-// The generic netlink family ID of ethtool; 0: the kernel has none.
+// Returns the generic netlink family ID of ethtool; 0: the kernel has none.
 int ethtool_family() {
   static const int family = [] {
     const genlmsghdr header = {CTRL_CMD_GETFAMILY, 1, 0};

@@ -35,8 +35,8 @@ std::string read_all(int file) {
   }
 }
 
-// The output of a program or, for a recorded host, the file `recording` in `sources.outputs`; "" if
-// neither exists.
+// Returns the output of a program or, for a recorded host, the file `recording` in
+// `sources.outputs`; "" if neither exists.
 std::string output_of(const std::string& command, const std::string& recording,
                       const Sources& sources) {
   const std::string line = "timeout 2 " + command + " 2>/dev/null";

@@ -21,8 +21,8 @@ std::optional<int> width_of(const std::string& path) {
   return width && *width > 0 && *width <= 32 ? width : std::nullopt;
 }
 
-// The driver from the symlink, or from uevent in trees copied without symlinks, with the module's
-// version if it has one.
+// Returns the driver from the symlink, or from uevent in trees copied without symlinks, with the
+// module's version if it has one.
 std::optional<std::string> driver_of(const std::string& folder, const Sources& sources) {
   std::error_code error;
   const auto link = std::filesystem::read_symlink(folder + "/driver", error);
