@@ -71,7 +71,8 @@ std::vector<Port> leaf_ports(const SimFault& fault, const SimOptions& fabric) {
   return ports;
 }
 
-// The other half of a fleet of two leaves: flows cannot show which of them is at fault.
+// True if the ports are the other half of a fleet of two leaves: flows cannot show which leaf is at
+// fault.
 bool other_half(const std::vector<Port>& ports, const std::vector<Port>& leaf,
                 const SimOptions& fabric) {
   return static_cast<int>(ports.size() + leaf.size()) == fabric.hosts &&
