@@ -199,7 +199,7 @@ FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, doubl
       port.rate_gbps = port.most_rate_gbps =
           info.expected_gbps > 0 ? info.expected_gbps : rate_gbps;
       port.active_mtu = info.mtu;
-      port.mtu = 9000 * info.mtu / 4096;  // of the interface, as usual with RDMA
+      port.mtu = 9000 * info.mtu / 4096;  // MTU of the interface, as usual with RDMA
       port.address = info.address;
       facts.ports.push_back(std::move(port));
     }
