@@ -133,7 +133,7 @@ class Faulty final : public Decorator, private Views {
   const Rank me_;
   std::mt19937_64 random_;
   std::uint64_t seen_ = 0, polls_ = 0, next_copy_ = 0;
-  std::unordered_map<std::uint64_t, Transfer> received_;  // by id
+  std::unordered_map<std::uint64_t, Transfer> received_;  // posted receives, by id
   std::unordered_map<std::uint64_t, std::vector<std::byte>> copies_;
   std::vector<Completion> done_;
   std::vector<std::pair<std::uint64_t, Completion>> late_;

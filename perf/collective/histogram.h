@@ -13,7 +13,7 @@ class Histogram {
   void add(std::int64_t ns) noexcept;  // a negative value is added as 0
 
   std::uint64_t count() const { return count_; }
-  // Returns the exact extremes of all added times; 0 if none.
+  // The exact extremes of all added times; 0 if no time was added.
   std::int64_t min() const { return count_ ? min_ : 0; }
   std::int64_t max() const { return max_; }
   double mean() const;

@@ -54,8 +54,9 @@ struct Comparison {
   // Medians of the later rounds, in which `auto` and the fastest algorithms alternate: only times
   // of the same minutes are comparable.
   double auto_us = 0, best_us = 0;
-  std::map<std::string, double> in_turns_us;  // of the later rounds, by algorithm, without `auto`
-  std::string best;                           // the fastest in in_turns_us
+  // Times of the later rounds, by algorithm, without `auto`.
+  std::map<std::string, double> in_turns_us;
+  std::string best;  // the fastest in in_turns_us
   double ratio() const { return auto_us / best_us; }
 };
 

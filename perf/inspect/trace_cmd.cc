@@ -61,7 +61,7 @@ struct Merged {
   json events = json::array();
   std::set<int> ranks, unknown;  // unknown: ranks whose clock offset is unknown
   double first = std::numeric_limits<double>::max(), uncertain = 0;
-  std::map<std::int64_t, std::string> jobs;  // with one file of each job
+  std::map<std::int64_t, std::string> jobs;  // job ids, each with one file of the job
 };
 
 // Adds a file's events and metadata; throws json::exception if a field is not as in a trace.

@@ -20,7 +20,7 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kMemory = 256 << 20;  // of outstanding messages per direction
+constexpr std::size_t kMemory = 256 << 20;  // memory for outstanding messages per direction
 
 class TransportPair final : public PairLink {
  public:
@@ -256,9 +256,9 @@ class TransportPair final : public PairLink {
   std::uint64_t total_ = kUnknown, my_total_ = 0, their_total_ = 0, confirmation_ = 0, answer_ = 0;
   std::uint64_t lowest_ = 0;  // the first message that has not arrived
   std::vector<bool> came_;
-  bool last_posted_ = false, confirmed_ = false;  // of the sent stream
-  bool answered_ = false, answer_over_ = false;   // of the received stream
-  bool starts_ = false, settling_ = false;        // of a ping-pong
+  bool last_posted_ = false, confirmed_ = false;  // state of the sent stream
+  bool answered_ = false, answer_over_ = false;   // state of the received stream
+  bool starts_ = false, settling_ = false;        // state of a ping-pong
   std::uint64_t settled_ = 0;                     // batches of ping-pongs
 };
 

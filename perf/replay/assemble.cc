@@ -207,7 +207,7 @@ void even_out(JobTrace& trace, std::vector<RankTrace>& files) {
   std::map<std::pair<const std::vector<Rank>*, int>, Sum> sums;  // by list and index of the call
   const auto each = [&](const auto& visit) {
     for (RankTrace& file : files) {
-      std::map<int, int> calls;  // by group
+      std::map<int, int> calls;  // number of calls, by group
       for (TraceNode& node : file.nodes)
         if (node.kind == NodeKind::kCollective)
           visit(node, sums[{trace.list_of(node.group, file.rank), calls[node.group]++}]);

@@ -33,7 +33,7 @@ void fold_alike(JobTrace& trace, int ranks) {
 }
 
 void fold_others(JobTrace& trace, const JobTrace& whole, int ranks) {
-  std::map<Rank, Rank> as;  // by rank of the job: the rank that plays it
+  std::map<Rank, Rank> as;  // the playing rank, by rank of the job
   for (Rank r = 0; r < ranks; ++r)
     as[static_cast<Rank>(static_cast<std::int64_t>(r) * whole.ranks / ranks)] = r;
   for (TraceGroup& group : trace.groups) {

@@ -300,7 +300,7 @@ class RankPlay {
   const Rank me_;
   const std::vector<CallKey> keys_;
   Communicator all_;
-  std::vector<Communicator> comms_;  // by group
+  std::vector<Communicator> comms_;  // communicators, by group
   std::vector<std::vector<int>> next_;
   std::vector<int> issue_order_;  // nodes
   const SteadyTime::time_point start_ = SteadyTime::now();

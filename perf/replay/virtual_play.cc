@@ -113,8 +113,9 @@ class VirtualPlay {
     std::vector<int> missing, calls;
     std::set<int> to_compute;
     bool computes = false;
-    int rails = 0, inside = 0;                                     // active calls
-    std::map<int, int> issued;                                     // by group: calls so far
+    int rails = 0, inside = 0;  // active calls
+    // Number of calls so far, by group.
+    std::map<int, int> issued;
     std::map<std::tuple<bool, Rank, std::int64_t>, int> messages;  // by direction, peer and tag
   };
   struct Computing {

@@ -37,8 +37,8 @@ class GoalWriter {
   void rank(Rank r) {
     out_ += fmt::format("rank {} {{\n", r);
     next_ = 0;
-    std::map<int, int> calls;  // by group
-    std::vector<int> ends;     // by node: the operation that ends it
+    std::map<int, int> calls;  // number of calls, by group
+    std::vector<int> ends;     // the operation that ends each node
     for (const TraceNode& node : trace_.program(r)) {
       std::vector<int> after;
       for (const int a : node.after) after.push_back(ends[static_cast<std::size_t>(a)]);

@@ -13,7 +13,7 @@ namespace weft::fabric {
 namespace {
 
 constexpr int kMostPartners = 7;
-constexpr int kMessages = 60;  // per partner
+constexpr int kMessages = 60;  // number of messages per partner
 constexpr std::size_t kBytes = 16 << 10;
 constexpr int kLeastWrong = 3;
 constexpr double kNearlyAll = 0.9;

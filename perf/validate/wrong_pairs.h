@@ -10,7 +10,7 @@ namespace weft::fabric {
 struct WrongHost {
   int host = -1;
   bool sends = false;
-  int wrong = 0, messages = 0;  // through the host in this direction
+  int wrong = 0, messages = 0;  // messages of the host in this direction
 };
 
 // Sends known bytes from each agent to others and compares them. Collective over the world; only

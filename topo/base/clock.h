@@ -9,7 +9,7 @@ namespace weft {
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-// Returns the same clock in microseconds. Thread-safe.
+// Returns now_s() in microseconds. Thread-safe.
 inline double now_us() { return now_s() * 1e6; }
 
 }  // namespace weft

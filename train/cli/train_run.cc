@@ -151,7 +151,7 @@ struct Carried {
   enum { kByFlags, kInMemory, kInCheckpoint } from = kByFlags;
   bool waits = false;  // the rank is not needed now but may be needed later
   int step = 0;
-  double loss = 0, norm = 0;  // of that step
+  double loss = 0, norm = 0;  // loss and norm of that step
   train::LossScaler scaler{0};
   std::vector<std::vector<train::HostOf<T>>> state;  // data of Trainer::pieces()
 

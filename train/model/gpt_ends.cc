@@ -184,7 +184,7 @@ class Head : public RegionLayer<T> {
   bool spread() const { return regions_.parallel.embed == Embed::kVocabParallel; }
 
   Tensor<LossSum<T>>& losses_;
-  Index table_;  // in list_
+  Index table_;  // index in list_
   int norm_;     // index of the gain among the head's parameters
 };
 

@@ -80,10 +80,10 @@ class Stage {
   // Returns the number of elements of the output tensor per micro-batch; 0 for the last stage,
   // whose output is a loss.
   virtual std::size_t output_count() const = 0;
-  // Returns every micro-batch, numbered from 0, runs forward(), backward_input() and
-  // backward_weight() once, in this order; micro-batches may interleave. A stage consumes the
-  // received tensor and returns the tensor to send, to avoid copies. Tensors with count 0 are
-  // empty. forward() returns the output, the others return the gradient of the input.
+  // Every micro-batch, numbered from 0, runs forward(), backward_input() and backward_weight()
+  // once, in this order; micro-batches may interleave. A stage consumes the received tensor and
+  // returns the tensor to send, to avoid copies. Tensors with count 0 are empty. forward() returns
+  // the output, the others return the gradient of the input.
   virtual Tensor<T> forward(int microbatch, Tensor<T> input) = 0;
   virtual Tensor<T> backward_input(int microbatch, Tensor<T> grad_output) = 0;
   // Accumulates parameter gradients. Frees the tensors saved for this micro-batch.

@@ -13,7 +13,7 @@
 namespace weft::train {
 namespace {
 
-constexpr std::size_t kElements = 1024;  // of a message
+constexpr std::size_t kElements = 1024;  // number of elements of a message
 
 // A stage without parameters that only sleeps.
 class SleepingStage : public Stage<float> {

@@ -31,7 +31,7 @@ namespace {
 // Never destroyed: a fork may happen during the destruction of static objects.
 struct ForkGuard {
   Mutex mutex;
-  std::vector<bool> ours WEFT_GUARDED_BY(mutex);  // by descriptor
+  std::vector<bool> ours WEFT_GUARDED_BY(mutex);  // true for descriptors owned by an Fd
   std::atomic<int> generation{0};
 
   ForkGuard() { pthread_atfork(before, in_parent, in_child); }

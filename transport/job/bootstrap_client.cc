@@ -25,7 +25,8 @@ using namespace std::chrono_literals;
 // The last step of an attempt; the error message describes the attempt with the latest step.
 enum class Step : int { kStarted, kConnecting, kSilent, kGreeted, kAccepted };
 
-constexpr std::chrono::milliseconds kSilence{3000};  // for a peer that does not respond, initially
+// Initial wait for a peer that does not respond.
+constexpr std::chrono::milliseconds kSilence{3000};
 
 struct Attempt {
   Endpoint to;
@@ -327,7 +328,7 @@ class BootstrapClient {
 
   static constexpr auto kPatience = 1000ms;
   static constexpr auto kTalk = 5000ms;   // rank 0 drops slower handshakes
-  static constexpr auto kGrace = 2000ms;  // for rank 0's error to arrive
+  static constexpr auto kGrace = 2000ms;  // time for rank 0's error to arrive
 
   const JobSpec& spec_;
   const bool once_;
@@ -336,7 +337,7 @@ class BootstrapClient {
   Clock::time_point start_deadline_{};
   Clock::time_point look_up_next_{};
   wire::Hello hello_;
-  std::map<std::string, Attempt> attempts_;  // by endpoint
+  std::map<std::string, Attempt> attempts_;  // attempts by endpoint
   bool held_back_ = false, numbers_first_ = true;
   std::string root_, lookup_problem_, nearest_why_;
   Step nearest_ = Step::kStarted;

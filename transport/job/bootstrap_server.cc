@@ -341,7 +341,7 @@ class BootstrapServer {
   const JobSpec& spec_;
   const Clock::time_point deadline_;
   std::vector<Member> members_;
-  std::vector<std::string> instances_;  // by rank; empty if not connected yet
+  std::vector<std::string> instances_;  // instances by rank; empty if not connected yet
   std::size_t arrived_ = 0;
   const std::size_t newcomers_max_;
   const std::chrono::milliseconds handshake_time_;

@@ -375,7 +375,8 @@ class Leaf : public Plane {
   std::string mask_ WEFT_GUARDED_BY(mutex_);   // the survivors
   bool fresh_ WEFT_GUARDED_BY(mutex_) = true;  // the thread has not read yet
   Clock::time_point heard_ WEFT_GUARDED_BY(mutex_);
-  std::vector<wire::Silence> silence_ WEFT_GUARDED_BY(mutex_);  // as rank 0 reported at silence_at_
+  // The silence that rank 0 reported at silence_at_.
+  std::vector<wire::Silence> silence_ WEFT_GUARDED_BY(mutex_);
   Clock::time_point silence_at_ WEFT_GUARDED_BY(mutex_){};
   // Rank 0 has confirmed this rank's leave(), or is leaving the job itself.
   bool goodbye_ WEFT_GUARDED_BY(mutex_) = false;

@@ -60,7 +60,7 @@ struct Meeting {
   std::vector<bool> shrinks WEFT_GUARDED_BY(mutex);
   std::shared_ptr<Meeting> next WEFT_GUARDED_BY(mutex);
   std::vector<Rank> survivors WEFT_GUARDED_BY(mutex);
-  std::vector<std::shared_ptr<PostOffice>> offices;  // by rank
+  std::vector<std::shared_ptr<PostOffice>> offices;  // post offices by rank
 
   void take_abort() WEFT_REQUIRES(mutex) {
     if (aborted.load(std::memory_order_acquire) != 2) return;

@@ -120,7 +120,7 @@ class LocalProcesses {
     listener_ = listen_on_loopback(root_);
     guard_.start();
     (void)getrlimit(RLIMIT_NOFILE, &files_before_);
-    if (options_.tag) (void)allow_files(2 * options_.ranks);  // for their pipes
+    if (options_.tag) (void)allow_files(2 * options_.ranks);  // for the ranks' pipes
     for (Rank r = 0; r < options_.ranks; ++r) start_rank(r, false);
     listener_.close();
   }

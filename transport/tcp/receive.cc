@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr int kReads = 4;           // per peer and turn
+constexpr int kReads = 4;           // maximum reads per peer and turn
 constexpr int kLastReads = 1 << 7;  // limit on the reads that drain the datagram socket
 
 }  // namespace

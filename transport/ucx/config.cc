@@ -17,7 +17,7 @@ namespace weft {
 namespace {
 
 struct Setting {
-  const char* name;  // for ucp_config_modify; the environment variable is UCX_ + name
+  const char* name;  // argument of ucp_config_modify; the environment variable is UCX_ + name
   const char* value;
 };
 

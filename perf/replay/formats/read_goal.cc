@@ -218,7 +218,8 @@ class GoalReader {
   const std::string file_;
   std::vector<RankTrace> ranks_;
   RankTrace* now_ = nullptr;
-  std::map<std::string, std::uint64_t> labels_;                    // of this rank: a node's id
+  // Ids of this rank's nodes, by label.
+  std::map<std::string, std::uint64_t> labels_;
   std::vector<std::pair<std::ptrdiff_t, std::ptrdiff_t>> starts_;  // by node: later, before
   std::size_t line_ = 0, at_ = 0, most_ranks_ = 0;
   std::vector<std::string> words_;

@@ -15,7 +15,7 @@
 
 namespace weft::fabric {
 
-// Rows of the families, in registry order.
+// The rows of each family of checks, in registry order.
 std::span<const Check> link_checks();
 std::span<const Check> lane_checks();
 std::span<const Check> state_checks();
@@ -35,7 +35,7 @@ std::span<const Check> loss_checks();
 std::span<const Check> load_checks();
 std::span<const Check> way_checks();
 
-// Findings at one port or host; nullopt: the check does not apply.
+// The findings at one port or host; nullopt: the check does not apply.
 using Outcome = std::optional<std::vector<Finding>>;
 
 Finding make_finding(const Check& check, Where where);
@@ -48,7 +48,7 @@ Where at_port(const Observed& observed, Port port, Direction direction = Directi
 Where at_path(const Observed& observed, Port from, Port to);
 Where at_rail(int rail);
 
-// Evidence::expected if nothing is expected.
+// Value of Evidence::expected if nothing is expected.
 inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 // Sets a finding's value and the expected value.
@@ -74,15 +74,18 @@ std::string host_name(const Observed& observed, int host);
 // Returns the expected payload rate of the port in Gb/s: declared, or else advertised, minus packet
 // headers; 0: unknown.
 double expected_gbps(const Observed& observed, Port port);
-double expected_gbps(const Observed& observed, const Flow& flow);  // rate of the slower end
+// Returns the rate of the slower end.
+double expected_gbps(const Observed& observed, const Flow& flow);
 
 bool excluded(const Observed& observed, const PortFacts& port);
 bool is_mlx5(const PortFacts& port);
-bool is_soft(const PortFacts& port);        // an RDMA device emulated in software: rxe, siw
-bool is_roce(const PortFacts& port);        // RDMA hardware over Ethernet
-bool is_infiniband(const PortFacts& port);  // by the link layer
+// True for an RDMA device emulated in software: rxe, siw.
+bool is_soft(const PortFacts& port);
+bool is_roce(const PortFacts& port);        // true for RDMA hardware over Ethernet
+bool is_infiniband(const PortFacts& port);  // decides by the link layer
 bool is_mlx5_roce(const PortFacts& port);
-// The policy decides; by default, RDMA ports must not lose packets and plain interfaces may.
+// Returns whether the port must not lose packets: as the policy says; by default, only RDMA ports
+// must not.
 bool must_be_lossless(const Observed& observed, const PortFacts& port);
 // Returns whether all cores that the host may use are far from the port, so that rates are lower.
 bool has_remote_cores(const HostFacts& host, const PortFacts& port);
@@ -95,11 +98,11 @@ Severity severity_of_loss(const Thresholds& limits, double low);
 double stopped_share(const HostFacts& host);
 
 bool over_tcp(const FlowSample& sample);
-bool is_flooding(Probe probe);  // several flows intentionally share a port
+bool is_flooding(Probe probe);  // true if several flows intentionally share a port
 
 std::vector<const FlowSample*> flows_of(const Observed& observed, Probe probe);
 
-// The rate of each port in flows whose ports carry no other flow.
+// The rate of each port, from flows whose ports carry no other flow.
 class Alone {
  public:
   explicit Alone(const Observed& observed);
@@ -178,10 +181,11 @@ std::vector<Finding> unlike_on_rails(const Check& check, const SettingsOfRails& 
                                      const std::optional<std::string>& declared,
                                      std::string_view name);
 
-// The place of a cause, and a finding for the cause.
+// The next two functions return the place of a cause, and a finding for the cause.
 Where place_of(const Observed& observed, const Cause& cause);
 Finding finding_from(const Check& check, const Observed& observed, const Cause& cause, Unit unit);
-// Marks each finding that another explains, and adds its numbers as evidence to the other.
+// Marks each finding that another finding explains, and adds the numbers of the former to the
+// evidence of the latter.
 void explain(std::vector<Finding>& findings);
 
 }  // namespace weft::fabric

@@ -36,7 +36,7 @@ struct Incasts {
 };
 
 Incasts incasts_of(const Observed& observed) {
-  std::map<std::pair<int, Port>, std::vector<Port>> senders;  // by round and target
+  std::map<std::pair<int, Port>, std::vector<Port>> senders;  // senders, by round and target
   for (const FlowSample& sample : observed.samples.flows) {
     if (observed.samples.probe_of(sample) != Probe::kIncast) continue;
     if (sample.reached && !over_tcp(sample))

@@ -15,10 +15,11 @@ using Names = std::span<const std::string_view>;
 
 // Counters that answer one question together.
 struct Moves {
-  double events = 0;               // sum of the changes; a lower bound if `doubtful` is not empty
-  int present = 0;                 // number of counters that the port has
-  std::vector<Evidence> moved;     // with their changes
-  std::vector<Evidence> doubtful;  // "saturated", "reset", "n/a", "unreadable", "vanished"
+  double events = 0;            // sum of the changes; a lower bound if `doubtful` is not empty
+  int present = 0;              // number of these counters that the port has
+  std::vector<Evidence> moved;  // counters that changed, with their changes
+  // Counters without an exact change: "saturated", "reset", "n/a", "unreadable", "vanished".
+  std::vector<Evidence> doubtful;
 };
 Moves moves_of(const HostFacts& host, const PortFacts& port, Names names);
 
@@ -36,7 +37,7 @@ struct Question {
   Direction direction = Direction::kBoth;
   // Whether the port must have one of these counters; the result is UNKNOWN without one.
   bool (*required)(const PortFacts& port) = [](const PortFacts&) { return false; };
-  bool per_packet = false;  // the value is a rate per packet, with an interval
+  bool per_packet = false;  // the finding's value is a rate per packet, with an interval
 };
 Outcome judge_counters(const Check& check, const Observed& observed, const HostFacts& host,
                        const PortFacts& port, const Question& question);
@@ -48,8 +49,8 @@ Judged judge_counters(const Check& check, const Observed& observed, const Questi
 // Sets value, unit and interval of a finding with this number of events.
 void set_rate(Finding& finding, double events, std::optional<double> packets, double confidence);
 
-// Returns a finding that names the counters without a usable value; nullopt: all have one. kInfo if
-// the only reason is saturation before the run.
+// Returns a finding that names the counters without a usable value; nullopt: all counters have a
+// usable value. kInfo if the only reason is saturation before the run.
 std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves,
                              bool required);
 

@@ -158,9 +158,11 @@ bool is_within(const Where& place, const Where& where) {
 
 // Findings of one id, indexed by place.
 struct Reasons {
-  std::map<std::string, std::vector<std::size_t>> by_host;  // of ports, hosts and paths
-  std::vector<std::size_t> wide;                            // of rails, switches and the fleet
-  std::map<int, std::size_t> by_rail;                       // the first of each rail; -1: all rails
+  // Indices of findings of ports, hosts and paths.
+  std::map<std::string, std::vector<std::size_t>> by_host;
+  // Indices of findings of rails, switches and the fleet.
+  std::vector<std::size_t> wide;
+  std::map<int, std::size_t> by_rail;  // the first of each rail; -1: all rails
 };
 
 void add(Reasons& reasons, const Finding& finding, std::size_t index) {

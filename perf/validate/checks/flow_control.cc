@@ -99,7 +99,8 @@ Outcome judge_settings(const Check& check, const Observed& observed, const HostF
 }
 
 Judged pfc_config(const Check& check, const Observed& observed) {
-  std::map<std::string, std::map<std::string, int>> counts;  // by setting and value
+  // Number of ports, by setting and value.
+  std::map<std::string, std::map<std::string, int>> counts;
   for (const HostFacts& host : observed.facts.hosts)
     for (const PortFacts& port : host.ports)
       if (is_roce(port) && !excluded(observed, port))

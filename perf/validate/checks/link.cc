@@ -48,7 +48,7 @@ std::optional<double> required_rate(const Observed& observed, const PortFacts& p
   return declared ? declared : port.most_rate_gbps;
 }
 
-constexpr double kRateTolerance = 0.99;  // of a link's rate, for rounding
+constexpr double kRateTolerance = 0.99;  // accepted fraction of a required rate, for rounding
 
 // Skips emulated wires and soft devices: their drivers invent a rate.
 Outcome judge_link_rate(const Check& check, const Observed& observed, const HostFacts& host,

@@ -116,7 +116,8 @@ Judged victim(const Check& check, const Observed& observed) {
   return all;
 }
 
-constexpr double kLeastHashed = 0.4;  // of the rate, if two stages of hashes load links unevenly
+// Fraction of the rate, if two stages of hashes load links unevenly.
+constexpr double kLeastHashed = 0.4;
 
 bool any_meet(const Observed& observed) {
   return std::ranges::any_of(rates_of(observed).chances, &Chance::meet);

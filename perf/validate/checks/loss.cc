@@ -21,7 +21,7 @@ constexpr double kFewEvents = 5;
 // Packets of some flows, and the number of lost ones.
 struct Tally {
   double packets = 0, lost = 0;
-  std::set<std::pair<Port, Port>> paths;  // with losses
+  std::set<std::pair<Port, Port>> paths;  // paths with losses
   bool tcp = false;
 
   void add(const FlowSample& sample) {

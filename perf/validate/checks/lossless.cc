@@ -51,7 +51,7 @@ struct Seen {
   const HostFacts* host = nullptr;
   const PortFacts* port = nullptr;
   Moves repeated, duplicates, gaps;
-  Moves late;  // of a software port: answers delayed by its cores; otherwise empty
+  Moves late;  // answers of a software port that its cores delayed; otherwise empty
 };
 
 Seen seen_by(const HostFacts& host, const PortFacts& port) {

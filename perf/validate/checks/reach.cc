@@ -77,7 +77,8 @@ Judged each_path(const Check& check, const Observed& observed, CauseKind kind, J
   return all;
 }
 
-// Probes with intended congestion: packets missing there are due to the load, not to a dead link.
+// True for probes with intended congestion: packets missing there are due to the load, not to a
+// dead link.
 bool meets_others(Probe probe) {
   return probe == Probe::kIncast || probe == Probe::kVictim || probe == Probe::kBisection ||
          probe == Probe::kAllToAll;

@@ -81,7 +81,7 @@ std::set<int> short_of_cores(const Observed& observed) {
   return hosts;
 }
 
-constexpr double kFewStops = 0.02, kManyStops = 0.05;  // of the time
+constexpr double kFewStops = 0.02, kManyStops = 0.05;  // fractions of the time
 constexpr int kLeastStops = 5;                         // fewer are accidental on a shared machine
 
 // Returns a finding for a host whose tester was stopped although its core was free; nullopt: it was

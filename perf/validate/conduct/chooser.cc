@@ -11,7 +11,8 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kMostRepeats = 4;     // of one path and probe: more add no information
+// Maximum samples of one path and probe: more samples add no information.
+constexpr int kMostRepeats = 4;
 constexpr int kKnownEnd = 2;        // flows with other partners that distinguish an end from a path
 constexpr int kKnownEndByLoss = 8;  // likewise for losses, which a flow shows only by chance
 

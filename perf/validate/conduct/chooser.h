@@ -17,7 +17,7 @@ namespace weft::fabric {
 
 class Chooser {
  public:
-  // `repeats`: most samples of a path; 0: a few.
+  // `repeats`: maximum number of samples of a path; 0: a few.
   Chooser(const std::vector<FleetHost>& hosts, const Samples& samples,
           const std::vector<Cause>& causes, Probe probe, int most_flows, int repeats = 0);
 
@@ -35,7 +35,7 @@ class Chooser {
   }
 
  private:
-  // Key by host and rail; by both ends.
+  // Keys of the maps below: of a port (host and rail), and of a path (both ends).
   static std::uint64_t key_of(Port port) {
     return static_cast<std::uint64_t>(port.host) << 8 | static_cast<std::uint64_t>(port.rail);
   }
@@ -61,7 +61,7 @@ class Chooser {
 
   const std::vector<FleetHost>& hosts_;
   const std::vector<Cause>& causes_;
-  int most_, repeats_;  // concurrent flows; repeats of a path
+  int most_, repeats_;  // maximum number of concurrent flows, and of samples of a path
   Round round_;
   std::unordered_map<std::uint64_t, int> tried_, spoken_, sent_, received_;
   std::map<Port, int> all_sent_, all_received_;

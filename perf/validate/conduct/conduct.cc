@@ -19,11 +19,11 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kPlanShare = 0.65;   // of the budget, for the planned rounds
+constexpr double kPlanShare = 0.65;   // fraction of the budget for the planned rounds
 constexpr double kLatestPlan = 0.75;  // planned rounds that would end later are left out
 constexpr double kLatestRound = 0.9;  // leaves time for reports
 constexpr int kMostFurtherRounds = 150;
-constexpr int kFirstLabel = 100;  // for kRate flows; kEntropy uses smaller labels
+constexpr int kFirstLabel = 100;  // first label of kRate flows; kEntropy uses smaller labels
 
 class Conductor {
  public:
@@ -73,7 +73,7 @@ class Conductor {
   const EachMinute& each_minute_;
   double start_s_;
   int minutes_ = 0;        // reported
-  double overhead_s_ = 0;  // per round: the longest of recent rounds
+  double overhead_s_ = 0;  // longest overhead of recent rounds
   int label_ = kFirstLabel;
   Conducted done_;
 };

@@ -14,13 +14,13 @@
 namespace weft::fabric {
 
 struct Conducted {
-  Plan plan;  // as executed: left_out, measured_paths and smallest_* reflect the samples
+  Plan plan;  // the plan as executed: left_out, measured_paths and smallest_* are from the samples
   Samples samples;
   std::vector<Cause> causes;
-  int further_rounds = 0;  // in addition to the plan, to distinguish causes
+  int further_rounds = 0;  // number of rounds in addition to the plan, to distinguish causes
 };
 
-// Receives the results so far and the seconds since the start.
+// A function that gets the results so far and the seconds since the start.
 using EachMinute = std::function<void(const Conducted& so_far, double seconds)>;
 
 // Takes at most options.budget_s + options.soak_s of fabric.now_s(), except that the last round may

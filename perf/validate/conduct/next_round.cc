@@ -113,7 +113,8 @@ std::optional<Round> flows_alone(const std::vector<FleetHost>& hosts, const Samp
   return look_alone(std::move(ways), samples, most_flows);
 }
 
-constexpr int kMostLooks = 1000;  // of one path; the sequential test usually ends earlier
+// Maximum samples of one path; the sequential test usually ends earlier.
+constexpr int kMostLooks = 1000;
 
 // Samples places that may be bad intermittently or for some flows, until the test decides.
 std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Samples& samples,

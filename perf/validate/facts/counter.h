@@ -12,7 +12,7 @@ enum class ReadingState {
   kValue,         // a number was read
   kAbsent,        // the source has no such counter
   kNotAvailable,  // the source reports it as unavailable: "N/A (no PMA)"
-  kUnreadable,    // the file or request exists and fails
+  kUnreadable,    // the file or request exists, but reading fails
 };
 
 struct Reading {
@@ -23,9 +23,9 @@ struct Reading {
 
 enum class ChangeState {
   kKnown,      // `change` is exact
-  kWrapped,    // wrapped once, by less than half of its range; exact
-  kReset,      // decreased without a wrap; `change` counts from the reset, a lower bound
-  kSaturated,  // stuck at its maximum: any number of events may be missing
+  kWrapped,    // the counter wrapped once, by less than half of its range: `change` is exact
+  kReset,      // the counter was reset: `change` is the change since the reset, a lower bound
+  kSaturated,  // the counter is at its maximum: any number of events may be missing
   kUnknown,    // at least one reading has no value
 };
 

@@ -13,8 +13,9 @@ namespace weft::fabric {
 
 struct EthtoolSettings {
   std::optional<bool> pause_rx, pause_tx;
-  std::optional<double> rate_gbps;       // rate of the link as trained
-  std::optional<double> most_rate_gbps;  // of the fastest advertised, or else supported, mode
+  std::optional<double> rate_gbps;  // rate of the link as trained
+  // Rate of the fastest advertised, or else supported, link mode.
+  std::optional<double> most_rate_gbps;
   std::optional<std::string> driver, firmware, fec;
   Readings module;  // transceiver gauges: "module.celsius", "module.celsius.most"
 };

@@ -15,22 +15,24 @@ namespace weft::fabric {
 struct PortFacts {
   int rail = 0;
   std::string device;  // "mlx5_0", "eth0", "rail1"
-  std::string netdev;  // network interface of the port; empty: none
+  std::string netdev;  // network interface of the port; empty: no interface
   int ib_port = 0;     // port number of an RDMA device; 0: a plain interface
   bool rdma = false;
   std::optional<std::string> absent;  // why the port cannot be a rail; then nothing else is read
 
   std::optional<std::string> state, phys_state, link_layer;  // "ACTIVE", "LinkUp", "InfiniBand"
   std::optional<double> rate_gbps;                           // rate of the link as trained
-  std::optional<double> most_rate_gbps;                      // rate of the fastest advertised mode
-  std::optional<int> width_lanes;                            // "4X"
+  // Rate of the fastest advertised link mode.
+  std::optional<double> most_rate_gbps;
+  std::optional<int> width_lanes;  // "4X"
   std::optional<std::string> operstate;
   std::optional<bool> carrier;
-  std::optional<int> mtu;         // bytes, of the interface
-  std::optional<int> active_mtu;  // bytes, of the RDMA port
+  std::optional<int> mtu;         // MTU of the interface in bytes
+  std::optional<int> active_mtu;  // MTU of the RDMA port in bytes
   std::optional<std::string> mac, address;
   std::optional<std::string> subnet;  // "10.0.1.0/24", of the interface's first IPv4 address
-  std::optional<bool> arp_for_all;    // also answers ARP for the addresses of other rails
+  // The interface also answers ARP for the addresses of other rails.
+  std::optional<bool> arp_for_all;
   std::optional<int> sm_lid, lid;
   std::vector<std::string> pkeys;
   struct Gid {
@@ -41,12 +43,14 @@ struct PortFacts {
   std::optional<std::string> firmware, board, driver;
   std::optional<std::string> pcie_speed, pcie_most_speed;  // "32.0 GT/s PCIe"
   std::optional<int> pcie_width, pcie_most_width;          // lanes
-  std::optional<std::string> slot_most_speed;              // of the slot (upstream PCIe port)
-  std::optional<int> slot_most_width;                      // lanes
-  std::optional<int> numa_node;                            // NUMA node of the device
-  std::optional<std::string> local_cpus;                   // "0-15"
-  std::optional<std::string> pci;                          // "0000:3b:00.0"
-  std::optional<std::string> switch_name, switch_port;     // at the far end of the cable, by LLDP
+  // Maximum speed of the slot (upstream PCIe port).
+  std::optional<std::string> slot_most_speed;
+  std::optional<int> slot_most_width;     // lanes
+  std::optional<int> numa_node;           // NUMA node of the device
+  std::optional<std::string> local_cpus;  // "0-15"
+  std::optional<std::string> pci;         // "0000:3b:00.0"
+  // Switch and port at the far end of the cable, by LLDP.
+  std::optional<std::string> switch_name, switch_port;
   std::vector<std::pair<std::string, std::string>> settings;  // "FEC", "ACS redirect"
   Readings gauges;  // current values: "nic.celsius" and its limit "nic.celsius.most"
   std::optional<std::string> qos_trust;    // "pcp", "dscp"
@@ -55,9 +59,10 @@ struct PortFacts {
   struct DscpPriority {
     int dscp = 0, priority = 0;
   };
-  std::vector<DscpPriority> dscp_map;                              // as `dcb app` shows it
-  std::optional<int> ecn_np_priorities, ecn_rp_priorities;         // bit p: enabled on priority p
-  std::vector<std::pair<std::string, std::string>> cc_parameters;  // DCQCN, by name
+  std::vector<DscpPriority> dscp_map;  // as `dcb app` shows it
+  // Bit p: ECN is enabled on priority p.
+  std::optional<int> ecn_np_priorities, ecn_rp_priorities;
+  std::vector<std::pair<std::string, std::string>> cc_parameters;  // DCQCN parameters, by name
 
   Readings before, after;
 };
@@ -67,7 +72,7 @@ struct Stops {
   double watched_s = 0;  // duration of the monitoring; 0: not monitored
   double stopped_s = 0, longest_s = 0;
   int count = 0;
-  double throttled_s = 0;  // by a CPU quota, summed over cores
+  double throttled_s = 0;  // seconds in which a CPU quota stopped threads, summed over cores
 };
 
 struct HostFacts {
@@ -76,10 +81,10 @@ struct HostFacts {
   std::string kernel;
   int first_rank = 0;
   int ranks = 1;
-  int cores = 0;                               // usable by this process
+  int cores = 0;                               // number of cores that this process may use
   std::optional<std::string> allowed_cpus;     // "0-3": CPUs to which probes may move (RunsOn)
-  std::optional<int> numa_node;                // of allowed_cpus
-  std::optional<std::uint64_t> memlock_bytes;  // soft limit; UINT64_MAX: unlimited
+  std::optional<int> numa_node;                // NUMA node of allowed_cpus
+  std::optional<std::uint64_t> memlock_bytes;  // soft limit of locked memory; UINT64_MAX: unlimited
   std::optional<std::string> governor;         // cpufreq of the first usable core
   std::optional<std::string> huge_pages;       // "reserved" or transparent: "always", "never"
   std::optional<bool> peer_memory;             // nvidia_peermem (or nv_peer_mem) is loaded
@@ -88,14 +93,14 @@ struct HostFacts {
   Readings gpu_state;  // "gpu0.ecc_uncorrected", "xids"
   Stops stops;
   bool names_rails = false;      // WEFT_RAILS names the rails: a device that is down keeps its rail
-  bool emulated = false;         // shares its kernel with another host of the job
-  std::vector<PortFacts> ports;  // by rail
+  bool emulated = false;         // the host shares its kernel with another host of the job
+  std::vector<PortFacts> ports;  // ports by rail
 };
 
 // Facts of all hosts; hosts and ports in the order of the job's topology.
 struct FleetFacts {
   std::vector<HostFacts> hosts;
-  double seconds = 0;  // from `before` to `after`
+  double seconds = 0;  // seconds from `before` to `after`
 };
 
 // Where facts are read from. Tests pass recorded trees.

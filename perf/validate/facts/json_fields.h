@@ -131,8 +131,8 @@ class FieldWriter {
 
 // Which fields an object may lack.
 enum class Missing {
-  kKeepsValue,  // any: the member keeps its value
-  kIsRefused,   // only optionals and lists: the writer has the same version
+  kKeepsValue,  // any field: the member keeps its value
+  kIsRefused,   // only optionals and lists, since the writer has the same version
 };
 
 // Reads fields from an object. Throws Error naming the field and the wrong value.

@@ -11,27 +11,29 @@ namespace weft::fabric {
 
 // Limits, all with defaults. Rates are fractions of the expected rate.
 struct Thresholds {
-  double warn_rate = 0.93, fail_rate = 0.87;      // lower limits for a port or a path
-  double warn_latency = 2.0, fail_latency = 5.0;  // upper limits, multiples of the fleet's median
+  double warn_rate = 0.93, fail_rate = 0.87;  // lower limits for a port or a path
+  // Upper limits, as multiples of the fleet's median.
+  double warn_latency = 2.0, fail_latency = 5.0;
   double warn_loss = 0,
          fail_loss = 1e-5;  // upper limits, lost / sent packets (lower end of the interval)
-  double idle_pause = 0, loaded_pause = 0.01;  // upper limits, fraction of time in pause: WARN
-  double victim_ratio = 2.0;                   // upper limit of loaded / idle p99: WARN
+  // Upper limits of the fraction of time in pause: WARN.
+  double idle_pause = 0, loaded_pause = 0.01;
+  double victim_ratio = 2.0;  // upper limit of p99 under load / idle p99: WARN
   double incast_share = 0.90;
   double bisection_share = 0.90;
-  double class_leak = 0.01;  // fraction of RDMA bytes outside their class
+  double class_leak = 0.01;  // upper limit of the fraction of RDMA bytes outside their class
   double confidence = 0.95;
 };
 
 struct Policy {
   std::string file;                             // empty: no file, only defaults
-  std::optional<double> rate_gbps;              // of every rail
-  std::map<int, double> rail_rate_gbps;         // overrides for single rails
-  std::map<std::string, std::string> firmware;  // by board id
-  std::optional<int> mtu;                       // of the network interfaces, in bytes
-  std::optional<int> rdma_mtu;                  // of the RDMA ports (active_mtu), in bytes
+  std::optional<double> rate_gbps;              // rate of every rail
+  std::map<int, double> rail_rate_gbps;         // rates of single rails, instead of rate_gbps
+  std::map<std::string, std::string> firmware;  // firmware version by board id
+  std::optional<int> mtu;                       // MTU of the network interfaces in bytes
+  std::optional<int> rdma_mtu;                  // MTU of the RDMA ports (active_mtu) in bytes
   std::optional<int> pfc_priority;              // -1: no priority with PFC is expected
-  std::optional<int> dscp;                      // of RDMA traffic
+  std::optional<int> dscp;                      // DSCP of RDMA traffic
   std::optional<std::string> trust;             // "dscp", "pcp"
   std::optional<bool> dcqcn;                    // congestion control is expected
   std::map<std::string, std::string> cc_parameters;

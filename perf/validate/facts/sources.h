@@ -30,10 +30,12 @@ bool excluded(const PortFacts& port, const Sources& sources);
 
 // Folders of a port; empty if absent. net_folder() is also empty if the tree's interface of that
 // name belongs to another network namespace.
-std::string ib_folder(const PortFacts& port, const Sources& sources);       // folder of the device
+// The folder of the RDMA device.
+std::string ib_folder(const PortFacts& port, const Sources& sources);
 std::string ib_port_folder(const PortFacts& port, const Sources& sources);  // ports/N
 std::string net_folder(const PortFacts& port, const Sources& sources);
-std::string device_folder(const PortFacts& port, const Sources& sources);  // of the PCI device
+// The folder of the PCI device.
+std::string device_folder(const PortFacts& port, const Sources& sources);
 
 // Returns the PCI function upstream of a device folder: a port of a switch or root complex; empty:
 // unknown.
@@ -60,7 +62,7 @@ void read_ethtool(PortFacts& port, const Sources& sources);
 void read_dcb(PortFacts& port, const Sources& sources);
 void read_roce(PortFacts& port, const Sources& sources);
 void read_card(PortFacts& port, const Sources& sources);
-void read_health(PortFacts& port, const Sources& sources);  // gauge "devlink.ill"
+void read_health(PortFacts& port, const Sources& sources);  // sets the gauge "devlink.ill"
 void read_neighbours(std::vector<PortFacts>& ports, const Sources& sources);
 void take_neighbours(const std::string& text, std::vector<PortFacts>& ports);  // JSON of lldpcli
 // FEC and module from the output of `mlxlink -m -c`, if ethtool reports none, and the counters

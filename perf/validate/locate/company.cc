@@ -59,7 +59,7 @@ std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
   }
   // Ignore ends that are bad by themselves.
   std::vector<Count> healthy(ends.size());
-  std::map<std::pair<int, int>, std::vector<double>> rounds;  // by rail and round
+  std::map<std::pair<int, int>, std::vector<double>> rounds;  // values of flows, by rail and round
   for (std::size_t i = 0; i < observations.size(); ++i) {
     const auto [from, to] = ends_of(observations[i]);
     if (!beside[i] || ends[from].share() >= kAltogetherBad || ends[to].share() >= kAltogetherBad)

@@ -15,10 +15,12 @@ namespace {
 
 constexpr double kAgreeGraded = 0.75;  // fraction of a place's flows that must be bad
 constexpr double kAgreeCounted = 0.6;
-constexpr double kAgreeWide = 0.9;      // for a rail or fleet: two bad ports of five are no rail
-constexpr double kHuber = 2;            // in sigmas; beyond, evidence grows linearly
-constexpr std::size_t kLeastPaths = 4;  // of a place, to judge the place without its worst path
-constexpr double kTelling = 3;          // expected events above which a flow shows a fault
+// Fraction for a rail or the fleet: two bad ports of five are no bad rail.
+constexpr double kAgreeWide = 0.9;
+constexpr double kHuber = 2;  // number of sigmas beyond which evidence grows linearly
+// Paths of a place that are needed to judge the place without its worst path.
+constexpr std::size_t kLeastPaths = 4;
+constexpr double kTelling = 3;  // expected events above which a flow shows a fault
 
 constexpr double kMostFast = 0.05;  // fast flows of a bad end, at most, on rails with collisions
 constexpr double kOneOfMany = 0.1;  // least probability that a hash picks a given link of a path

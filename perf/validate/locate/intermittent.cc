@@ -24,9 +24,9 @@ constexpr double kBadLevel = 0.11;       // log of the fraction of the rate: a s
 constexpr double kBadSigmas = 5;         // in addition, beyond the noise of this run
 constexpr double kHealthyBad = 3e-3;     // fraction of bad samples in a healthy fleet, at least
 constexpr double kHealthyHard = 3e-4;    // likewise, of samples that stall or lose packets
-constexpr double kFalseName = 1e-3;      // per run, over all places
+constexpr double kFalseName = 1e-3;      // probability per run, over all places
 constexpr double kSteady = 0.25;         // fraction of good samples below which a fault is steady
-constexpr std::size_t kSteadyLooks = 3;  // of a path or an end, at least
+constexpr std::size_t kSteadyLooks = 3;  // minimum number of samples of a path or an end
 constexpr int kTogether = 3;             // flows of a rail; if bad at once, for a common reason
 constexpr double kCommon = 0.5;          // fraction of bad flows from which a shared kernel stalled
 
@@ -130,7 +130,7 @@ void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
   };
   std::map<int, Count> rounds;
   struct Together {
-    int bad = 0, most = 0;  // in total, and at one port
+    int bad = 0, most = 0;  // bad samples in total, and at one port
     std::map<int, int> ports;
     void add(int port) { most = std::max(most, ++ports[port]); }
   };

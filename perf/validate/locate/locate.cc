@@ -19,7 +19,7 @@ namespace {
 // Fraction of healthy flows that fail completely.
 constexpr double kNever = 1e-9;
 constexpr double kTransientOnOneMachine = 0.5;  // see Scale::transient
-constexpr double kLossyFlows = 1e-2;            // per packet: slows some flows as well
+constexpr double kLossyFlows = 1e-2;            // losses per packet that slow some flows as well
 constexpr int kTailFlows = 3;                   // fewer have no 99th percentile
 
 bool alike_always(double, double) { return true; }

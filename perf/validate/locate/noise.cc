@@ -15,8 +15,9 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kFewFlows = 8;                   // fewer cannot show their noise
-constexpr std::size_t kEnoughDifferences = 8;  // from here on, preferred to windows of flows
+constexpr int kFewFlows = 8;  // fewer cannot show their noise
+// Number of differences from which differences are preferred to windows of flows.
+constexpr std::size_t kEnoughDifferences = 8;
 
 std::uint64_t path_of(const Observation& s) {
   return static_cast<std::uint64_t>(s.from) << 32 | static_cast<std::uint64_t>(s.to);

@@ -76,7 +76,7 @@ double smallest_share(const std::vector<FleetHost>& hosts, const Samples& sample
                       const Thresholds& thresholds) {
   const Shape shape = shape_of(hosts);
   const Graded graded = rate_observations(hosts, samples, thresholds);
-  std::map<int, int> looks;  // of an end
+  std::map<int, int> looks;  // number of samples of an end
   for (int h = 0; h < shape.hosts; ++h)
     for (int r = 0; r < static_cast<int>(hosts[static_cast<std::size_t>(h)].ports.size()); ++r)
       looks[shape.index({h, r})] = looks[shape.ports() + shape.index({h, r})] = 0;

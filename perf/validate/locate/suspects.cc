@@ -20,10 +20,10 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kLossToSee = 5;        // times fail_loss: a loss that must not be missed
-constexpr double kUnseenCut = 0.03;     // of the rate, in addition to a warning's cut
+constexpr double kUnseenCut = 0.03;     // fraction of the rate, in addition to a warning's cut
 constexpr double kEndLooksSlow = 2;     // standard errors of the median of its flows
 constexpr double kPathLooksSlow = 3;    // larger, because there are more paths than ends
-constexpr std::size_t kMostFlows = 12;  // of a place with an unclear rate
+constexpr std::size_t kMostFlows = 12;  // maximum flows of a place with an unclear rate
 
 // Ignores flows at places of causes that explain the suspicion.
 Ignored explained_by(const std::vector<Cause>& causes, CauseKind kind) {
@@ -45,7 +45,7 @@ Cause suspect_at(CauseKind kind, CausePlace place, Port port, double value) {
   return suspect;
 }
 
-constexpr int kMostRuns = 3;  // of the same flows
+constexpr int kMostRuns = 3;  // maximum runs of the same flows
 
 // Totals of a round's flows: at one target of an incast, or of the whole round.
 struct LoadSum {
@@ -124,7 +124,7 @@ double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& sam
                          const Thresholds& thresholds) {
   const Graded rates = rate_observations(hosts, samples, thresholds);
   if (rates.observations.size() <= rates.silent.size()) return 0;
-  std::map<std::pair<int, bool>, std::size_t> flows;  // by end; true: sends
+  std::map<std::pair<int, bool>, std::size_t> flows;  // number of flows by end; true: the end sends
   for (const Observation& s : rates.observations) {
     ++flows[{s.from, true}];
     ++flows[{s.to, false}];

@@ -18,19 +18,20 @@ namespace {
 
 // log(expected / rate) above which a flow is slow: its rate is below 89.6 % of the expected rate.
 constexpr double kSlowFlow = 0.11;
-constexpr double kSlowFlowSigmas = 4;  // in addition, beyond the noise of this run
-constexpr double kLossyFlow = 100;     // times fail_loss: above, a flow is lossy
-constexpr double kTimesFullSpeed = 5;  // likewise, times the losses of flows at full speed
+constexpr double kSlowFlowSigmas = 4;  // also, number of sigmas beyond the noise of this run
+constexpr double kLossyFlow = 100;     // multiple of fail_loss above which a flow is lossy
+constexpr double kTimesFullSpeed = 5;  // and multiple of the losses of flows at full speed
 constexpr double kAltogetherLossy =
     0.75;                             // fraction of lossy flows from which an end itself is lossy
 constexpr int kEnoughDismissed = 16;  // ways of a rail that were fast when repeated
-constexpr int kMostStarved = 4;       // starved samples of a way: expect more to be starved
+// Starved samples of a way from which later samples are expected to be starved, too.
+constexpr int kMostStarved = 4;
 constexpr std::size_t kPathsOfSwitch = 5;
-constexpr int kEnoughSure = 16;   // slow ways of a rail, which show what they share
+constexpr int kEnoughSure = 16;   // number of slow ways of a rail that show what the ways share
 constexpr int kOpenForEach = 8;   // open ways of a rail for each concurrent flow
 constexpr int kPortsForEach = 8;  // likewise, ports: more flows would collide too often
 
-constexpr int kRepeats = 5;          // of bad and of good flows, to decide bound_of()
+constexpr int kRepeats = 5;          // repeats of bad and of good flows that bound_of() needs
 constexpr double kSameAgain = 0.85;  // fraction of repeats with the same result
 
 // Returns log(baseline / rate) above which a way is slow, as in the checks.
@@ -102,7 +103,7 @@ class BaselineRate {
   const std::vector<FleetHost>& hosts_;
   const Graded& graded_;
   bool by_rail_;
-  double of_probe_ = 0;  // as a fraction of the declared rate
+  double of_probe_ = 0;  // rate of this probe as a fraction of the declared rate
 };
 
 Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const Graded& graded,
@@ -230,7 +231,7 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
   struct Tested {
     int dismissed = 0, slow = 0, sure = 0;
   };
-  std::map<int, Tested> rails;  // of repeated ways
+  std::map<int, Tested> rails;  // results of repeated ways, by rail
   const auto is_sure = [&](const WayLooks& looks) {
     return !looks.dismissed && among * chance_of_all(looks.bad) <= kFalseAlarm;
   };

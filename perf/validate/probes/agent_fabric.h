@@ -51,7 +51,7 @@ class AgentFabric final : public Fabric {
   void set_streams(int streams) override { streams_ = streams; }
   double now_s() const override;
 
-  void serve();  // all ranks but 0: takes part in rounds until stop()
+  void serve();  // on all ranks but 0: takes part in rounds until stop()
   void stop();   // rank 0
 
  private:
@@ -63,15 +63,15 @@ class AgentFabric final : public Fabric {
   Job& job_;
   const std::string transport_;
   const std::vector<Rank> agents_;
-  const std::vector<Nic> rails_;  // on this host
+  const std::vector<Nic> rails_;  // the rails of this host
   std::optional<AgentRound> round_;
   std::vector<FleetHost> hosts_;
   std::vector<FalseReport> false_reports_;
   int most_flows_ = 0;
-  int streams_ = 1;       // per flow
+  int streams_ = 1;       // streams per flow
   bool soft_ = false;     // at least one RDMA device is emulated in software
   bool labels_ = true;    // a flow's label selects its source port
-  double full_pace_ = 0;  // of loopback ports: see orders_of()
+  double full_pace_ = 0;  // pace of loopback ports: see orders_of()
 };
 
 }  // namespace weft::fabric

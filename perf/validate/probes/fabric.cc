@@ -12,9 +12,9 @@ namespace {
 
 constexpr double kCalibration_s = 0.15;         // per round
 constexpr std::size_t kCalibrated = 16;         // flows per round, at most
-constexpr std::size_t kRates = 3;               // per number of streams, at least
-constexpr double kFills = 0.95, kAlike = 0.97;  // of the expected rate; of the best rate
-constexpr double kHashed = 0.8;                 // of the flow's best rate
+constexpr std::size_t kRates = 3;               // minimum number of rates per number of streams
+constexpr double kFills = 0.95, kAlike = 0.97;  // fractions: of the expected rate; of the best rate
+constexpr double kHashed = 0.8;                 // fraction of the flow's best rate
 constexpr double kAdds = 1.5;  // rate gain of doubled streams that do not fill a port
 
 // Returns the upper quartile: up to half of the flows may use a faulty rail.
@@ -106,7 +106,7 @@ Streams calibrate(Fabric& fabric) {
   const bool declared = std::ranges::all_of(
       round.flows, [&](const Flow& flow) { return declared_gbps(fabric, flow) > 0; });
   std::map<int, double> reached;  // Gb/s, by streams
-  double share = 0;               // of the declared rate, for the last number of streams
+  double share = 0;               // fraction of the declared rate, for the last number of streams
   const auto rates_of = [&](int streams) {
     fabric.set_streams(streams);
     std::vector<double> rates, gbps;

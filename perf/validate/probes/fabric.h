@@ -12,16 +12,16 @@ namespace weft::fabric {
 
 struct PortInfo {
   std::string device, address;
-  double expected_gbps = 0;  // declared, or else advertised; 0: unknown
-  int mtu = 0;               // bytes; 0: unknown
-  bool usable = true;        // false: a gap that no flow can use
+  double expected_gbps = 0;  // declared rate, or else advertised rate; 0: unknown
+  int mtu = 0;               // MTU in bytes; 0: unknown
+  bool usable = true;        // false: the rail has no port here that a flow can use
 };
 
 struct FleetHost {
   std::string name;
-  bool emulated = false;        // shares its kernel with another host
-  int cores = 1;                // usable by the tester
-  std::vector<PortInfo> ports;  // by rail
+  bool emulated = false;        // the host shares its kernel with another host
+  int cores = 1;                // number of cores that the tester may use
+  std::vector<PortInfo> ports;  // ports by rail
 };
 
 class Fabric {
@@ -63,7 +63,8 @@ int streams_that_fill(double expected, const std::function<std::vector<double>(i
 
 struct Streams {
   int of_flow = 1;
-  double one_gbps = 0;  // rate of one stream if even kMostStreams do not fill a port; 0: they do
+  // Rate of one stream if even kMostStreams streams do not fill a port; 0: they fill a port.
+  double one_gbps = 0;
 };
 // Measures with short rounds of a few pairs how many streams fill a port, and sets that number.
 Streams calibrate(Fabric& fabric);

@@ -22,19 +22,19 @@ constexpr int way_of(int label, int stream) { return label * kMostStreams + stre
 
 // The orders for an end.
 struct EndOrder {
-  int flow = 0;  // index in the round
+  int flow = 0;  // index of the flow in the round
   int peer = 0;  // index of the host of the other end
   bool sends = false;
   Probe probe = Probe::kRate;
   int rail = 0, peer_rail = 0;
   double seconds = 0;
-  double pace_gbps = 0;  // 0: unpaced
+  double pace_gbps = 0;  // rate at which the sender sends; 0: unpaced
   int label = 0;
   bool victim = false;
   int streams = 1;
 };
 
-// Results of an end. The sender and the receiver each fill in what they know.
+// Results of an end. The sender and the receiver each set the fields that they know.
 struct EndSample : Measured {
   int flow = 0;
   bool sends = false;
@@ -66,12 +66,13 @@ class FlowEnd {
   virtual EndSample run() = 0;
 };
 
-// Streams and ping-pongs over TCP, with their counters from TCP_INFO.
+// Makes an end for streams and ping-pongs over TCP, with counters from TCP_INFO.
 std::unique_ptr<FlowEnd> make_tcp_end(const EndOrder& order, const Nic& rail);
-// Path MTU and reachability, by datagrams. `rails`: all rails of this host, since a datagram may
-// arrive at a rail to which it was not sent.
+// Makes an end that measures path MTU and reachability by datagrams. `rails`: all rails of this
+// host, since a datagram may arrive at a rail to which it was not sent.
 std::unique_ptr<FlowEnd> make_datagram_end(const EndOrder& order, const std::vector<Nic>& rails);
-// Streams and ping-pongs over RDMA verbs. In builds without verbs, connect() fails.
+// Makes an end for streams and ping-pongs over RDMA verbs. In builds without verbs, connect()
+// fails.
 std::unique_ptr<FlowEnd> make_verbs_end(const EndOrder& order, const Nic& rail);
 
 }  // namespace weft::fabric

@@ -67,9 +67,12 @@ class PingTimes {
   }
   bool more() const;
   void add(double round_trip_s);
-  double latest() const { return until_ + (may_go_on_ ? 5 * seconds_ : 0); }  // more() ends then
-  double seconds() const;                                                     // since the start
-  LatencySample summary() const;                                              // of half round trips
+  // Time at which more() ends.
+  double latest() const { return until_ + (may_go_on_ ? 5 * seconds_ : 0); }
+  // Seconds since the start.
+  double seconds() const;
+  // Latencies, as half round trips.
+  LatencySample summary() const;
 
  private:
   double seconds_, start_s_, until_, due_s_;
@@ -78,6 +81,7 @@ class PingTimes {
   std::vector<double> us_;
 };
 
-LatencySample summary_of(std::vector<double> microseconds);  // empty: all 0
+// Returns the summary; all fields are 0 if the list is empty.
+LatencySample summary_of(std::vector<double> microseconds);
 
 }  // namespace weft::fabric

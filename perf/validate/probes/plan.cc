@@ -14,17 +14,17 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kRoundOverhead_s = 0.03;  // to start a round and gather its samples
+constexpr double kRoundOverhead_s = 0.03;  // time to start a round and gather its samples
 constexpr int kRandomMatchings = 5;        // after the XOR cover
 constexpr int kIncastSenders = 8;
-constexpr int kAllToAllPeers = 8;    // per port; more flows add no information
+constexpr int kAllToAllPeers = 8;    // flows per port; more flows add no information
 constexpr int kReachAll = 32;        // up to this many hosts, kReach tries every path
 constexpr int kReachAllByTurns = 6;  // likewise if flows cannot run concurrently
 constexpr int kLabels = 8;
 // Rate samples of each port and direction, spread over the run to catch intermittent faults: 29
 // samples hit a fault that is active 10 % of the time with a probability of 95 % (0.9^29 = 0.047).
 constexpr int kLooks = 29;
-constexpr double kLooksShare = 0.17;  // of the budget, at most
+constexpr double kLooksShare = 0.17;  // maximum fraction of the budget
 constexpr int kMostLooks = 60'000;    // over all ports: rank 0 evaluates them after every round
 
 // Rounds that belong together, such as both directions of a matching.
@@ -32,7 +32,7 @@ using Piece = std::vector<Round>;
 
 struct Stage {
   Probe probe;
-  double least_s, most_s;  // per round
+  double least_s, most_s;  // minimum and maximum duration of a round
   std::vector<Piece> pieces;
   int least_pieces = 1;  // fewer are meaningless
   bool spread = false;   // over the whole run, between the pieces of other stages

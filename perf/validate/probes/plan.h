@@ -13,8 +13,8 @@ struct PlanOptions {
   double budget_s = 60;
   std::uint64_t seed = 1;
   bool all_pairs = false;
-  std::vector<Probe> only = {};  // empty: all that fit the budget
-  double soak_s = 0;             // > 0: repeat the rate rounds for this long
+  std::vector<Probe> only = {};  // probes to run; empty: all probes that fit the budget
+  double soak_s = 0;             // > 0: time for which the rate rounds are repeated
 };
 
 // Fraction of the rate at which kLowLoad flows send, so that queues stay empty.
@@ -24,13 +24,15 @@ inline constexpr double kLowPace = 0.2;
 // the policy's confidence (smallest_*, set after the run).
 struct Plan {
   std::vector<Round> rounds;
-  double seconds = 0;               // estimate
-  double smallest_loss = 1;         // detectable losses per packet, per port; 1: none
-  double smallest_rate_cut = 0;     // detectable loss of rate, given the measured noise; 0: unknown
-  double smallest_share = 1;        // detectable fraction of time with a fault; 1: unknown
-  std::vector<Probe> left_out;      // for lack of time
-  std::vector<Probe> not_here;      // too few hosts or rails, or not supported by the ports
-  std::vector<int> measured_paths;  // by rail: directed host pairs of kRate
+  double seconds = 0;  // estimated duration
+  // Detectable losses per packet, per port; 1: no loss is detectable.
+  double smallest_loss = 1;
+  double smallest_rate_cut = 0;  // detectable loss of rate, given the measured noise; 0: unknown
+  double smallest_share = 1;     // detectable fraction of time with a fault; 1: unknown
+  std::vector<Probe> left_out;   // probes omitted for lack of time
+  // Probes that need more hosts or rails, or that the ports do not support.
+  std::vector<Probe> not_here;
+  std::vector<int> measured_paths;  // number of directed host pairs of kRate, by rail
 };
 
 // Plans rate, latency and the other probes in the order of their information per second: reach,

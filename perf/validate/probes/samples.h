@@ -35,7 +35,7 @@ const char* name(Probe probe);  // "rate"
 
 struct Flow {
   Port from, to;
-  double pace = 1;      // fraction of the expected rate; 1: unpaced
+  double pace = 1;      // pace as a fraction of the expected rate; 1: unpaced
   int label = 0;        // selects the source port or flow label; 0: any
   bool victim = false;  // in kVictim: this flow measures latency, the others are load
 };
@@ -57,7 +57,7 @@ struct LatencySample {
 // One of several streams of a flow: a TCP connection or a queue pair.
 struct StreamSample {
   int port = 0;             // TCP or UDP source port; 0: chosen by the device
-  std::uint64_t bytes = 0;  // received, or (at a sender) sent
+  std::uint64_t bytes = 0;  // bytes received or, at a sender, sent
   std::optional<std::uint64_t> packets, retransmits;
 };
 
@@ -65,15 +65,17 @@ struct StreamSample {
 struct Measured {
   std::string error;  // verbatim from the operating system or provider: "connect: No route to host"
   double seconds = 0;
-  std::uint64_t bytes = 0;          // received; of a sending end: sent
-  std::vector<double> window_gbps;  // of consecutive windows, without the start-up
+  std::uint64_t bytes = 0;          // bytes received; at a sending end: bytes sent
+  std::vector<double> window_gbps;  // rates of consecutive windows, without the start-up
   double window_s = 0;              // length of one window
   std::optional<LatencySample> latency;
   // Packets and retransmits of this flow, if the transport counts them. Does not count spurious
   // retransmits, which the receiver reports as duplicates.
   std::optional<std::uint64_t> packets, retransmits;
-  std::optional<double> receiver_limited;  // fraction of time (TCP_INFO rwnd_limited)
-  std::optional<double> sender_limited;    // fraction of time (TCP_INFO sndbuf_limited)
+  // Fraction of time limited by the receiver (TCP_INFO rwnd_limited).
+  std::optional<double> receiver_limited;
+  // Fraction of time limited by the sender's buffer (TCP_INFO sndbuf_limited).
+  std::optional<double> sender_limited;
   std::optional<double> sender_idle;  // fraction of time without data to send (TCP_INFO busy_time)
   std::optional<double> min_rtt_us;
   std::optional<int> passed_mtu,
@@ -84,10 +86,10 @@ struct Measured {
 
 // The result of a flow, joined from both ends.
 struct FlowSample : Measured {
-  int round = 0;  // index into Samples::rounds
+  int round = 0;  // index of the round in Samples::rounds
   Flow flow;
   bool reached = true;                      // bytes arrived; false: `error` has the reason
-  std::optional<std::uint64_t> sent_bytes;  // counted by the sender, if both ends count
+  std::optional<std::uint64_t> sent_bytes;  // bytes that the sender counted, if both ends count
   std::optional<Port> arrived_at;           // kReach: the port at which the packet arrived
   // Fraction of the flow's time for which the tester's threads waited for a core (schedstat), at
   // each end.
@@ -102,22 +104,23 @@ struct FlowSample : Measured {
 struct CollectiveResult {
   std::string collective, algorithm;
   int cases = 0, wrong = 0, left_out = 0;
-  std::string first_wrong;          // rank, chunk and element of the first difference
-  double busbw_gbps = 0;            // bus bandwidth of the largest case; 0: not timed
-  double predicted_busbw_gbps = 0;  // from measured pairs, latencies and cores; 0: unknown
+  std::string first_wrong;  // rank, chunk and element of the first difference
+  double busbw_gbps = 0;    // bus bandwidth of the largest case; 0: not timed
+  // Prediction from measured pairs, latencies and cores; 0: unknown.
+  double predicted_busbw_gbps = 0;
   // Returns whether links limit the call more than latencies and cores.
   bool held_by_links() const { return predicted_busbw_gbps >= 0.8 * link_busbw_gbps; }
   std::string limiting_link;      // "h3 rail 1 transmit"
   std::string wrong_host = {};    // host whose messages arrive corrupted, if the messages show it
   bool wrong_sends = false;       // true: corrupted when it sends; false: when it receives
-  double link_busbw_gbps = 0;     // bound by the pairs alone; 0: unknown
+  double link_busbw_gbps = 0;     // upper bound from the rates of pairs alone; 0: unknown
   std::uint64_t timed_bytes = 0;  // size of the timed call
 };
 
 // An impossible report of a host.
 struct FalseReport {
   std::string host;
-  int rail = -1;     // -1: not of a rail
+  int rail = -1;     // -1: the report is not about a rail
   std::string name;  // name of the report: "facts", "samples"
   std::string text;  // the problem, verbatim: values, or a parser's message
 };
@@ -138,10 +141,12 @@ struct Samples {
   std::vector<FlowSample> flows;
   std::vector<FalseReport> false_reports;
   double seconds = 0;  // total duration of all rounds
-  // Rate of one stream if even the most streams per flow do not fill a port; 0: they do.
+  // Rate of one stream if even the maximum number of streams per flow does not fill a port; 0: it
+  // does.
   double one_stream_gbps = 0;
 
-  std::optional<Probe> probe_of(const FlowSample& sample) const;  // empty: not of these rounds
+  // Returns the probe of the sample's round; empty if the sample is not from these rounds.
+  std::optional<Probe> probe_of(const FlowSample& sample) const;
 };
 
 nlohmann::ordered_json to_json(const FlowSample& sample);

@@ -29,8 +29,10 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kConnectSeconds = 2.5;  // a lost SYN is resent after 1 s
-constexpr double kAcrossSeconds = 0.4;   // to another rail: most fabrics have no route
-constexpr double kTailSeconds = 1.5;     // for data still queued in a shaper when the sender stops
+// Time to connect to another rail: most fabrics have no route.
+constexpr double kAcrossSeconds = 0.4;
+// Time for data still queued in a shaper when the sender stops.
+constexpr double kTailSeconds = 1.5;
 constexpr std::size_t kBlock = 256 << 10, kPing = 64;
 // Source ports of labels: a label's own port, or one a multiple of kPortStep after it. The receiver
 // of a labeled flow listens on the first free port of a small range, so that a repeat of the flow

@@ -13,7 +13,7 @@ namespace weft::fabric {
 // ".p99_us".
 struct Baseline {
   std::string schema = "weft.baseline/1";
-  std::string started;    // start of the run
+  std::string started;    // start time of the run
   std::string transport;  // rates over TCP do not compare with verbs
   bool emulated = false, simulated = false;
   int rails = 0;

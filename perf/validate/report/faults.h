@@ -13,7 +13,7 @@ namespace weft::fabric {
 struct Fault {
   const Finding* first = nullptr;
   std::vector<const Finding*> also;
-  std::size_t places = 1;  // for an unknown: number of places
+  std::size_t places = 1;  // for an unknown finding: number of places
 };
 
 // Returns the known findings of WARN and above, in the report's order, each with all findings that

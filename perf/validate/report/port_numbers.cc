@@ -17,7 +17,7 @@ void add(std::vector<double>& values, double value) {
 // Values of the flows of one port or path.
 struct FlowsOf {
   std::vector<double> gbps, received_gbps, lowest_gbps, p50_us, p99_us, p999_us;
-  std::uint64_t packets = 0, retransmits = 0;  // of flows that count them
+  std::uint64_t packets = 0, retransmits = 0;  // sums over flows that count packets
 
   void add_latency(const LatencySample& latency) {
     add(p50_us, latency.p50_us);

@@ -14,7 +14,7 @@ namespace weft::fabric {
 struct PathNumbers {
   Port from, to;
   bool reached = true;  // at least one flow arrived
-  std::string error;    // error of a flow that did not arrive
+  std::string error;    // error of one flow that did not arrive
   std::optional<double> gbps;
   std::optional<double> p50_us;
   double expected_gbps = 0;  // rate of the slower port; 0: unknown

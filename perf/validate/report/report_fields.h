@@ -141,7 +141,7 @@ void fields(A& a, T& p) {
   a("received_lost_per_packet", p.received_lost);
 }
 
-// All fields but the rounds.
+// All fields except the rounds.
 template <typename A, Of<Plan> T>
 void fields(A& a, T& p) {
   a("time_s", p.seconds);

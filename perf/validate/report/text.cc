@@ -16,8 +16,9 @@ namespace {
 using Lines = std::vector<std::string>;
 
 constexpr std::size_t kScreenLines = 40;
-constexpr std::size_t kFaultLines = 8;  // of the first cause and the line that counts the others
-constexpr double kMostReach = 1.2;      // times the pairs' bound, in the collectives' line
+// Lines of the first cause, and of the line with the number of other causes.
+constexpr std::size_t kFaultLines = 8;
+constexpr double kMostReach = 1.2;  // times the pairs' bound, in the collectives' line
 
 void append(Lines& to, Lines lines) {
   to.insert(to.end(), std::make_move_iterator(lines.begin()), std::make_move_iterator(lines.end()));

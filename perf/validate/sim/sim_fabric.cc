@@ -14,7 +14,7 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kWindows = 10;       // per flow; the first is left out
+constexpr int kWindows = 10;       // windows per flow; the first window is left out
 constexpr double kOutage_s = 0.2;  // length of a flap
 
 bool transmits(const SimFault& fault) { return fault.way != FaultWay::kReceive; }

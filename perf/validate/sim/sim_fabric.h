@@ -14,21 +14,22 @@
 namespace weft::fabric {
 
 enum class FaultKind {
-  kRate,       // strength: remaining fraction of the rate
-  kLoss,       // losses per packet
-  kLatency,    // microseconds added, one way
-  kJitter,     // mean microseconds added one way, exponentially distributed
-  kMtu,        // bytes; of ports and hosts
-  kBlackHole,  // paths: nothing passes
-  kDead,       // ports and hosts: nothing passes
+  kRate,       // `strength`: remaining fraction of the rate
+  kLoss,       // `strength`: losses per packet
+  kLatency,    // `strength`: microseconds added, one way
+  kJitter,     // `strength`: mean microseconds added one way, exponentially distributed
+  kMtu,        // `strength`: bytes; only for ports and hosts
+  kBlackHole,  // only for paths: nothing passes
+  kDead,       // only for ports and hosts: nothing passes
   kSwapped,    // the cables of `port` and `peer` are swapped
-  kFlap,       // seconds between the starts of outages of 200 ms; of ports and hosts
-  kSlowCpu,    // fraction of a core available to the tester; of hosts
+  kFlap,       // `strength`: seconds between starts of outages of 200 ms; only for ports and hosts
+  kSlowCpu,    // `strength`: fraction of a core available to the tester; only for hosts
   kDuplicate,  // `port` has the address of `peer`
 };
 
-enum class FaultPlace { kPort, kHost, kRail, kLeaf, kPath };  // kLeaf: of the rail, above `port`
-enum class FaultWay { kBoth, kTransmit, kReceive };           // relative to the port, host or leaf
+// kLeaf: the rail's leaf switch above `port`.
+enum class FaultPlace { kPort, kHost, kRail, kLeaf, kPath };
+enum class FaultWay { kBoth, kTransmit, kReceive };  // relative to the port, host or leaf
 
 struct SimFault {
   FaultKind kind = FaultKind::kRate;
@@ -41,14 +42,15 @@ struct SimFault {
 
 struct SimOptions {
   int hosts = 8, rails = 2;
-  int leaf_hosts = 0;          // hosts per leaf switch; 0: all, one switch per rail
-  double rate_gbps = 400;      // of every port
-  bool declared = true;        // whether PortInfo::expected_gbps is set
-  int mtu = 4096;              // bytes
-  bool tcp = false;            // loss costs as by Mathis' formula, otherwise as with go-back-N
+  int leaf_hosts = 0;      // hosts per leaf switch; 0: all, one switch per rail
+  double rate_gbps = 400;  // rate of every port
+  bool declared = true;    // whether PortInfo::expected_gbps is set
+  int mtu = 4096;          // bytes
+  // true: losses slow a flow as in Mathis' formula; false: as with go-back-N.
+  bool tcp = false;
   double load_loss = 0;        // losses per packet of every flow at full speed, by design
   double noise = 0.01;         // standard deviation of log rate and log latency, flow to flow
-  double latency_us = 5;       // one way, through one switch
+  double latency_us = 5;       // one-way latency through one switch
   double busy_share = 0;       // fraction of flows whose ends wait for a core
   double round_cost_s = 0.05;  // overhead of a round
   int most_flows = 0;

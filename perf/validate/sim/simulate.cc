@@ -71,7 +71,8 @@ std::vector<Port> leaf_ports(const SimFault& fault, const SimOptions& fabric) {
   return ports;
 }
 
-// The other half of a fleet of two leaves: flows cannot show which of them is at fault.
+// True if the ports are the other half of a fleet of two leaves: flows cannot show which leaf is at
+// fault.
 bool other_half(const std::vector<Port>& ports, const std::vector<Port>& leaf,
                 const SimOptions& fabric) {
   return static_cast<int>(ports.size() + leaf.size()) == fabric.hosts &&
@@ -198,7 +199,7 @@ FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, doubl
       port.rate_gbps = port.most_rate_gbps =
           info.expected_gbps > 0 ? info.expected_gbps : rate_gbps;
       port.active_mtu = info.mtu;
-      port.mtu = 9000 * info.mtu / 4096;  // of the interface, as usual with RDMA
+      port.mtu = 9000 * info.mtu / 4096;  // MTU of the interface, as usual with RDMA
       port.address = info.address;
       facts.ports.push_back(std::move(port));
     }

@@ -11,7 +11,7 @@
 namespace weft::fabric {
 
 struct SimulateOptions {
-  SimOptions fabric;      // with the caller's faults
+  SimOptions fabric;      // the fabric with the caller's faults
   int random_faults = 0;  // additional faults, drawn from fabric.seed
   PlanOptions plan;
   Thresholds thresholds;
@@ -23,12 +23,12 @@ struct Simulated {
   std::vector<FleetHost> hosts;
   FleetFacts facts;  // names, rates, MTUs and addresses of the ports; no counters
   Conducted conducted;
-  int streams = 1;  // streams of a flow
+  int streams = 1;  // number of streams per flow
   std::vector<SimFault> faults;
-  std::vector<bool> named;  // by fault: whether a cause has its kind and place
+  std::vector<bool> named;  // by fault: whether a cause has the fault's kind and place
   int wrong_causes = 0;     // causes that match no fault
   double virtual_s = 0;     // duration of the run in virtual time
-  bool right() const;       // all faults named, and nothing else
+  bool right() const;       // true if causes name all faults, and nothing else
 };
 
 // Throws Error if a fault's place does not exist.

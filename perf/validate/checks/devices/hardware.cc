@@ -18,7 +18,7 @@ double pcie_gbps(const std::string& speed, int lanes) {
   return gts * coding * 0.9 * lanes;
 }
 
-constexpr double kEnoughOfRate = 0.93;  // of a port's rate, equal to warn_rate
+constexpr double kEnoughOfRate = 0.93;  // fraction of a port's rate, equal to warn_rate
 
 double generation_of(const PortFacts& port) {
   return port.pcie_speed ? std::atof(port.pcie_speed->c_str()) : 0;

@@ -24,8 +24,8 @@ int lanes_of(const PortFacts& port) {
 
 Judged link_width(const Check& check, const Observed& observed) {
   const double baseline_gbps = baseline_of(observed, gbps_of);
-  std::map<int, std::vector<int>> lanes;  // by rail
-  std::map<int, double> most_gbps;        // of any port of the rail
+  std::map<int, std::vector<int>> lanes;  // lanes of ports, by rail
+  std::map<int, double> most_gbps;        // maximum rate of any port, by rail
   for (const HostFacts& host : observed.facts.hosts)
     for (const PortFacts& port : host.ports) {
       most_gbps[port.rail] = std::max(most_gbps[port.rail], gbps_of(port));

@@ -103,7 +103,8 @@ Judged pcie_settings(const Check& check, const Observed& observed) {
   });
 }
 
-// A port connected to the switch of another rail, if each rail has its own switch.
+// Reports each port that is connected to the switch of another rail, if each rail has its own
+// switch.
 Judged rail_switch(const Check& check, const Observed& observed) {
   std::map<int, std::map<std::string, std::size_t>> rails;  // number of ports at each switch
   std::map<int, std::size_t> ports;
