@@ -17,7 +17,7 @@ enum class Use {
   kRemoteGradients,  // sums received from other ranks
   kFirstMoment,      // Adam's m, or SGD's momentum: next change of a weight (delta w)
   kSecondMoment,     // Adam's v, which scales the learning rate of each weight
-  kMasterWeights,    // fp32 weights, of which the 16-bit weights are rounded copies
+  kMasterWeights,    // fp32 weights; the 16-bit weights are rounded copies of them
   kWorkspace         // scratch memory of an operator
 };
 inline constexpr int kUses = 10;

@@ -1,5 +1,5 @@
 // The Work of a call: its tensors, its requests in weft, and the work after the requests are over.
-// A Work is independent of which call it belongs to.
+// A Work does not identify its call.
 #pragma once
 
 #include <ATen/core/ivalue.h>
